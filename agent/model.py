@@ -26,6 +26,7 @@ __all__ = [
     "Confidence",
     "Duration",
     "LogRecord",
+    "Position",
     "ProgressState",
     "ProgressSummary",
     "Sample",
@@ -40,6 +41,19 @@ __all__ = [
 
 Duration = NewType("Duration", float)
 """A span of time in seconds, written in configuration the way Prometheus writes it (``1h30m``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where something stands in a YAML file; line and column count from 1."""
+
+    file: str = ""
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
 
 # OpenTelemetry severity numbers: the first of each range.
 SEVERITY_NUMBER: Final[Mapping[str, int]] = {
@@ -137,6 +151,9 @@ class Sample:
     ``instance`` tells data-parallel replicas behind one page apart (``""``: the whole server, or the only
     engine). ``values`` maps names of :data:`SIGNALS` to numbers; a signal that is absent was not seen.
     A failed look has ``ok`` false, no values and a reason in ``error``; it is evidence of blindness, not of health.
+    ``probe``: what this line tells proves no work (a health probe's batch). ``origin`` names the stats line it came
+    from. ``repeats`` counts how many looks before this one brought the very same page, byte for byte: a real page
+    moves on with its process's own clock, so a row of them means a frozen exporter or a cache in between.
     """
 
     timestamp: float
@@ -146,6 +163,10 @@ class Sample:
     instance: str = ""
     ok: bool = True
     error: str = ""
+    probe: bool = False
+    origin: str = ""
+    repeats: int = 0
+    probe: bool = False  # a stats line that proves nothing: a health probe's own batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from agent.model import Position
+
 __all__ = [
     "Condition",
     "Dialect",
@@ -28,18 +30,6 @@ __all__ = [
     "StatsLine",
     "ValueTest",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Where something stands in a YAML file; line and column count from 1."""
-
-    file: str = ""
-    line: int = 0
-    column: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
 
 
 @dataclass(frozen=True, slots=True)
