@@ -1,0 +1,474 @@
+"""One watched server: its log evidence, its progress, its alerts. The pure heart of wedgewatch.
+
+A :class:`ServerDetector` is told what happened, with event times, and returns the alerts that changed. It never reads
+a clock: :meth:`advance` says how far event time has come, and waiting alone changes verdicts only at times that
+:meth:`next_time` names, so a live run, a replay and a test see the same transitions at the same event times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from agent.detect.alerts import Finding, LiveAlert
+from agent.detect.context import Explainer
+from agent.detect.deadline import ProgressLimits
+from agent.detect.fingerprint import FingerprintMatcher, Match
+from agent.detect.progress import ProgressTracker
+from agent.detect.signals import SignalStore
+from agent.detect.verdict import NAMELESS, Verdict, contradicted, critical_verdict, name_rank
+from agent.model import CRITICAL_FAMILIES, FAILURE_FAMILY, Alert, LogRecord, Sample, alert_fingerprint
+from agent.rules.model import Rule
+
+__all__ = ["ServerDetector"]
+
+_ONE_TIME: Final = 300.0
+"""Seconds for which a warning about a single line stays up."""
+_AFTER_RESTART: Final = 15.0
+"""Seconds of health after a restart that end an alert: the process that was stuck is gone."""
+
+
+class ServerDetector:
+    """Detection for one server. Not thread-safe; owned by the pipeline."""
+
+    def __init__(
+        self,
+        name: str,
+        rules: Iterable[Rule],
+        *,
+        engine: str = "auto",
+        labels: Mapping[str, str] | None = None,
+        external_labels: Mapping[str, str] | None = None,
+        limits: ProgressLimits | None = None,
+    ) -> None:
+        self.name = name
+        self.configured_engine = engine
+        self.recognised_engine = ""
+        self.labels = dict(labels or {})
+        self.external_labels = dict(external_labels or {})
+        self.limits = limits or ProgressLimits()
+        self.now = 0.0
+        self.trackers: dict[str, ProgressTracker] = {}
+        self.signals = SignalStore(name)
+        self.explainer = Explainer()
+        self._rules = tuple(rules)
+        self._matchers = {index: FingerprintMatcher(r) for index, r in enumerate(self._rules) if r.fingerprint is not None}
+        self._incidents: dict[str, LiveAlert] = {}
+        self._incident_rule: dict[str, str] = {}
+        self._incident_restarts: dict[str, int] = {}
+        self._warnings: dict[tuple[int, str], LiveAlert] = {}
+        self._warning_since: dict[tuple[int, str], float] = {}
+        self._due: dict[str, float] = {}
+        self._judged_second = -1.0
+        self._ended = False
+
+    # -- what happened ---------------------------------------------------------------------------------------
+
+    @property
+    def engine(self) -> str:
+        """The engine as configured, else as recognised, else ``unknown``."""
+        if self.configured_engine != "auto":
+            return self.configured_engine
+        return self.recognised_engine or "unknown"
+
+    def recognise(self, engine: str | None) -> None:
+        """Lines or metrics gave the engine away; the first word counts."""
+        if engine and not self.recognised_engine:
+            self.recognised_engine = engine
+
+    def applies(self, rule: Rule) -> bool:
+        """Is this rule for this engine? While the engine is unknown, every rule is."""
+        return not rule.engines or self.engine == "unknown" or self.engine in rule.engines
+
+    def on_stages(
+        self, record: LogRecord, hits: Mapping[int, Mapping[int, Mapping[str, str]]], absent: frozenset[int] = frozenset()
+    ) -> list[Alert]:
+        """``record`` satisfies stages of rules (rule -> stage -> fields) and ``absent`` conditions of rules."""
+        out = self.advance(record.timestamp)
+        for index in sorted(set(hits) | absent):
+            matcher = self._matchers.get(index)
+            if matcher is not None and self.applies(self._rules[index]):
+                matcher.observe(record, hits.get(index, {}), absent=index in absent)
+        return out + self._judge(self.now)
+
+    def on_sample(self, sample: Sample) -> list[Alert]:
+        """A look at the signals."""
+        out = self.advance(sample.timestamp)
+        tracker = self._tracker(sample.instance)
+        restarts = tracker.restarts
+        tracker.observe(sample)
+        self.signals.append(sample, tracker.facts)
+        if tracker.restarts != restarts:
+            self._restarted()
+        return out + self._judge(self.now)
+
+    def on_facts(self, values: Mapping[str, float], timestamp: float, instance: str = "") -> list[Alert]:
+        """The start block printed numbers."""
+        out = self.advance(timestamp)
+        for tracker in self._chosen(instance):
+            tracker.fact(values)
+        self.signals.facts(values, timestamp)
+        return out + self._judge(self.now)
+
+    def on_lifecycle(self, state: str, timestamp: float, instance: str = "") -> list[Alert]:
+        """A line told of a phase of the server's life."""
+        out = self.advance(timestamp)
+        before = {key: tracker.restarts for key, tracker in self.trackers.items()}
+        for tracker in self._chosen(instance):
+            tracker.mark(state, timestamp)
+        if any(tracker.restarts != before.get(key, 0) for key, tracker in self.trackers.items()):
+            self._restarted()
+        return out + self._judge(self.now)
+
+    def advance(self, timestamp: float) -> list[Alert]:
+        """Event time has come to ``timestamp``: everything that falls due on the way happens at its own time."""
+        out: list[Alert] = []
+        while not self._ended:
+            due = self.next_time()
+            if due is None or due > timestamp:
+                break
+            at = max(due, self.now)
+            step = self._at(at)
+            out += step
+            if not step and self.next_time() == due:
+                break  # a timer that changes nothing is not asked twice
+        if timestamp > self.now:
+            out += self._at(timestamp)
+        return out
+
+    def finish(self, until: float | None = None) -> list[Alert]:
+        """End of input. With ``until`` the log is known to be whole up to then, and silence counts. Without, only the
+        windows of lines already seen run on: a log that was cut is no stall."""
+        out: list[Alert] = []
+        if until is not None:
+            out += self.advance(until)
+        self._ended = True
+        for _ in range(64):
+            times = [t for t in self._due.values() if t > self.now]
+            times += [t for t in self._line_warning_times() if t > self.now]
+            if not times:
+                break
+            self.now = min(times)
+            out += self._judge(self.now)
+        return out
+
+    def next_time(self) -> float | None:
+        """The next event time at which waiting alone changes something, if any."""
+        times: list[float] = []
+        times += self._due.values()
+        for key, live in self._incidents.items():
+            if live.healthy_since is not None:
+                times.append(live.healthy_since + self._hold_for(key, live))
+        for (index, instance), live in self._warnings.items():
+            if live.current is not None and live.healthy_since is not None:
+                times.append(live.healthy_since + live.keep_firing_for)
+            since = self._warning_since.get((index, instance))
+            if since is not None and not live.firing:
+                times.append(since + self._rules[index].for_seconds)
+        times += [t for t in (tracker.next_deadline() for tracker in self.trackers.values()) if t is not None]
+        later = [t for t in times if t > self.now]
+        return min(later, default=None)
+
+    # -- judging ---------------------------------------------------------------------------------------------
+
+    def _at(self, timestamp: float) -> list[Alert]:
+        self.now = max(self.now, timestamp)
+        for tracker in self.trackers.values():
+            tracker.advance(self.now)
+        return self._judge(self.now)
+
+    def _tracker(self, instance: str) -> ProgressTracker:
+        if instance in self.trackers:
+            return self.trackers[instance]
+        if len(self.trackers) == 1:
+            only = next(iter(self.trackers))
+            if instance == "":
+                return self.trackers[only]
+            if only == "":
+                # The one engine has given its number: what the server as a whole did so far was its doing.
+                self.trackers[instance] = self.trackers.pop("")
+                for table in (self._incidents, self._incident_rule, self._incident_restarts):
+                    if "" in table:
+                        table[instance] = table.pop("")
+                return self.trackers[instance]
+        tracker = ProgressTracker(self.limits)
+        if self.trackers:
+            elder = next(iter(self.trackers.values()))
+            tracker.phase, tracker.phase_since = elder.phase, elder.phase_since
+            tracker.facts = dict(elder.facts)
+        self.trackers[instance] = tracker
+        return tracker
+
+    def _chosen(self, instance: str) -> list[ProgressTracker]:
+        if instance and instance in self.trackers:
+            return [self.trackers[instance]]
+        if not self.trackers:
+            self._tracker("")
+        return list(self.trackers.values())
+
+    def _matches(self, instance: str) -> list[Match]:
+        """Complete fingerprints that may speak of this engine, still inside their window."""
+        several = len(self.trackers) > 1
+        out = []
+        for index, matcher in self._matchers.items():
+            if not self.applies(self._rules[index]):
+                continue
+            for key in matcher.keys():
+                match = matcher.match(key)
+                if match is None:
+                    continue
+                if several and match.engine_index and match.engine_index != instance:
+                    continue
+                out.append(match)
+        return out
+
+    def _holds(self, rule: Rule, instance: str) -> Callable[[], bool]:
+        return lambda: not rule.when or self.signals.holds(rule.when, self.now, instance)
+
+    def _judge(self, now: float) -> list[Alert]:
+        out: list[Alert] = []
+        for instance in sorted(self.trackers) or [""]:
+            tracker = self._tracker(instance)
+            matches = self._matches(instance)
+            out += self._judge_critical(instance, tracker, matches, now)
+            out += self._judge_warnings(instance, tracker, matches, now)
+        return out
+
+    def _judge_critical(self, instance: str, tracker: ProgressTracker, matches: list[Match], now: float) -> list[Alert]:
+        live = self._incidents.setdefault(instance, LiveAlert())
+        fresh = [m for m in matches if live.firing or now - m.completed <= self._window(m)]
+        rules = [rule for rule in self._rules if self.applies(rule)]
+        verdict = critical_verdict(rules, fresh, tracker, now, lambda rule, _: self._holds(rule, instance)())
+        self._due.pop(instance, None)
+        if verdict is not None and not self._cooling(live, verdict, now):
+            verdict = self._keep_name(live, verdict)
+            self._incident_rule[instance] = verdict.rule.alert
+            self._incident_restarts.setdefault(instance, tracker.restarts)
+            if not live.open:
+                self._incident_restarts[instance] = tracker.restarts
+            out = live.hold(self._finding(verdict, tracker, instance, now), now)
+            if not live.firing and verdict.due is not None:
+                self._due[instance] = verdict.due
+            return out
+        if not live.open:
+            return []
+        healthy = tracker.state in ("idle", "serving", "saturated") or self._restarted_since(instance, tracker)
+        if not live.firing:
+            # What was only suspected is dropped as soon as work demonstrably goes on, or its window is over.
+            self._spend(matches, tracker)
+            return live.clear(now)
+        if not healthy:
+            live.blind()
+            return []
+        done = live.clear(now, hold_for=self._hold_for(instance, live))
+        if done:
+            self._spend(matches, tracker, all_of_them=True)
+            self._incident_restarts.pop(instance, None)
+        return done
+
+    def _cooling(self, live: LiveAlert, verdict: Verdict, now: float) -> bool:
+        return (
+            not live.open
+            and live.resolved_at is not None
+            and verdict.rule.cooldown > 0
+            and now < live.resolved_at + verdict.rule.cooldown
+        )
+
+    def _keep_name(self, live: LiveAlert, verdict: Verdict) -> Verdict:
+        """A page that went out keeps its name unless it had none: renaming is news only when it names a cause."""
+        if not live.firing or live.current is None or live.current.alertname == verdict.rule.alert:
+            return verdict
+        current = next((rule for rule in self._rules if rule.alert == live.current.alertname), None)
+        if current is None:
+            return verdict
+        if current.failure in NAMELESS and name_rank(verdict.rule, matched=verdict.match is not None) > name_rank(current, matched=True):
+            return verdict
+        return replace(verdict, rule=current)
+
+    def _window(self, match: Match) -> float:
+        fingerprint = match.rule.fingerprint
+        return fingerprint.within if fingerprint is not None else 0.0
+
+    def _hold_for(self, instance: str, live: LiveAlert) -> float:
+        tracker = self.trackers.get(instance)
+        if tracker is not None and self._restarted_since(instance, tracker):
+            return min(_AFTER_RESTART, live.keep_firing_for)
+        return live.keep_firing_for
+
+    def _restarted_since(self, instance: str, tracker: ProgressTracker) -> bool:
+        return tracker.restarts > self._incident_restarts.get(instance, tracker.restarts) and tracker.phase != "starting"
+
+    def _restarted(self) -> None:
+        for matcher in self._matchers.values():
+            matcher.restart()
+
+    def _spend(self, matches: list[Match], tracker: ProgressTracker, *, all_of_them: bool = False) -> None:
+        for index, matcher in self._matchers.items():
+            for match in matches:
+                if match.rule is self._rules[index] and match.rule.progress != "serving" and (all_of_them or contradicted(match, tracker)):
+                    matcher.spend(match.key, match.completed)
+
+    # -- warnings --------------------------------------------------------------------------------------------
+
+    def _judge_warnings(self, instance: str, tracker: ProgressTracker, matches: list[Match], now: float) -> list[Alert]:
+        out: list[Alert] = []
+        for index, rule in enumerate(self._rules):
+            if FAILURE_FAMILY.get(rule.failure, "degraded") in CRITICAL_FAMILIES or not self.applies(rule):
+                continue
+            key = (index, instance)
+            live = self._warnings.get(key)
+            match = next((m for m in matches if m.rule is rule), None)
+            since = self._warning_condition(rule, match, tracker, instance, now)
+            if since is None:
+                self._warning_since.pop(key, None)
+                if live is not None and live.open:
+                    # Blindness is not recovery.
+                    if rule.progress and not tracker.sees(now) and live.firing:
+                        live.blind()
+                    else:
+                        out += live.clear(now)
+                continue
+            if live is None:
+                live = self._warnings[key] = LiveAlert()
+            since = self._warning_since.setdefault(key, since)
+            if not live.open and (self._inhibited(instance, rule) or self._cooling_warning(live, rule, now)):
+                continue
+            verdict = Verdict(rule, match, None, self._warning_confidence(rule, tracker, match), since, since + rule.for_seconds)
+            if now < since + rule.for_seconds and not live.open:
+                continue  # a warning that waits for its `for` is not yet worth a line
+            out += live.hold(self._finding(verdict, tracker, instance, now), now)
+        return out
+
+    def _warning_condition(
+        self, rule: Rule, match: Match | None, tracker: ProgressTracker, instance: str, now: float
+    ) -> float | None:
+        """Since when the condition of a warning holds, or None."""
+        if rule.fingerprint is not None:
+            if match is None or now < match.decided or now - match.completed > max(rule.keep_firing_for, _ONE_TIME):
+                return None
+            if rule.progress == "serving" and not contradicted(match, tracker):
+                return None
+            if rule.progress not in ("", "serving") and tracker.state != rule.progress:
+                return None
+            since = match.completed
+        elif rule.progress == "serving":
+            if tracker.state not in ("serving", "saturated"):
+                return None
+            since = tracker.state_since or now
+        elif rule.progress:
+            if tracker.state != rule.progress:
+                return None
+            since = tracker.state_since or now
+        else:
+            since = now
+        if not self._holds(rule, instance)():
+            return None
+        return since
+
+    def _warning_confidence(self, rule: Rule, tracker: ProgressTracker, match: Match | None) -> Any:
+        if rule.progress or rule.when or (match is not None and rule.progress == "serving"):
+            return "confirmed"
+        return "probable"
+
+    def _cooling_warning(self, live: LiveAlert, rule: Rule, now: float) -> bool:
+        return live.resolved_at is not None and now < live.resolved_at + rule.cooldown
+
+    def _inhibited(self, instance: str, rule: Rule) -> bool:
+        """A warning about an engine that is already paged for says nothing new."""
+        incident = self._incidents.get(instance)
+        if incident is None or incident.current is None or incident.current.confidence == "suspected":
+            return False
+        return rule.failure in ("overload", "early_warning", "slow_start")
+
+    def _line_warning_times(self) -> list[float]:
+        return [
+            since + self._rules[index].for_seconds
+            for (index, instance), since in self._warning_since.items()
+            if self._rules[index].fingerprint is not None and not self._warnings[(index, instance)].firing
+        ]
+
+    # -- what an alert says ----------------------------------------------------------------------------------
+
+    def _finding(self, verdict: Verdict, tracker: ProgressTracker, instance: str, now: float) -> Finding:
+        rule = verdict.rule
+        critical = FAILURE_FAMILY.get(rule.failure, "degraded") in CRITICAL_FAMILIES
+        identity = {"server": self.name, **self.external_labels}
+        several = len(self.trackers) > 1
+        labels: dict[str, str] = {
+            **self.external_labels,
+            **self.labels,
+            **{k: v for k, v in rule.labels.items() if v},
+            "alertname": rule.alert,
+            "failure": rule.failure,
+            "severity": rule.severity,
+            "server": self.name,
+            "engine": self.engine,
+        }
+        if several:
+            labels["engine_index"] = identity["engine_index"] = instance
+        if verdict.match is not None and verdict.match.rank:
+            labels["rank"] = verdict.match.rank
+        identity["alert"] = "incident" if critical else rule.alert
+        alert = Alert(
+            alertname=rule.alert,
+            failure=rule.failure,
+            state="pending",
+            confidence=verdict.confidence,
+            severity=rule.severity,
+            server=self.name,
+            engine=self.engine,
+            fingerprint=alert_fingerprint(**identity),
+            starts_at=verdict.starts_at,
+            stages=verdict.match.stages if verdict.match is not None else (),
+            progress=tracker.summary(now),
+            labels=labels,
+        )
+        alert = self.explainer.explain(alert, verdict, tracker, now)
+        due = verdict.due if verdict.due is not None else float("inf")
+        return Finding(alert, verdict.confidence, due, rule.keep_firing_for)
+
+    def open_alerts(self) -> list[Alert]:
+        """Every alert that is pending or firing."""
+        lives = [*self._incidents.values(), *self._warnings.values()]
+        return [live.current for live in lives if live.current is not None]
+
+    # -- persistence -----------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """The whole state as JSON-able values; keyed by rule name so that unchanged rules survive a reload."""
+        return {
+            "now": self.now,
+            "engine": self.recognised_engine,
+            "trackers": {key: tracker.snapshot() for key, tracker in self.trackers.items()},
+            "matchers": {self._rules[index].alert: matcher.snapshot() for index, matcher in self._matchers.items()},
+            "incidents": {key: live.snapshot() for key, live in self._incidents.items()},
+            "incident_restarts": dict(self._incident_restarts),
+            "warnings": [
+                [self._rules[index].alert, instance, live.snapshot(), self._warning_since.get((index, instance))]
+                for (index, instance), live in self._warnings.items()
+                if live.open or live.resolved_at is not None
+            ],
+        }
+
+    def restore(self, data: Mapping[str, Any]) -> None:
+        """Inverse of :meth:`snapshot`; state of rules that are gone is dropped."""
+        self.now = data.get("now", 0.0)
+        self.recognised_engine = data.get("engine", "")
+        for key, value in data.get("trackers", {}).items():
+            tracker = self.trackers[key] = ProgressTracker(self.limits)
+            tracker.restore(value)
+        by_name = {rule.alert: index for index, rule in enumerate(self._rules)}
+        for name, value in data.get("matchers", {}).items():
+            if name in by_name and by_name[name] in self._matchers:
+                self._matchers[by_name[name]].restore(value)
+        for key, value in data.get("incidents", {}).items():
+            live = self._incidents[key] = LiveAlert()
+            live.restore(value)
+        self._incident_restarts.update(data.get("incident_restarts", {}))
+        for name, instance, value, since in data.get("warnings", []):
+            if name in by_name:
+                live = self._warnings[(by_name[name], instance)] = LiveAlert()
+                live.restore(value)
+                if since is not None:
+                    self._warning_since[(by_name[name], instance)] = since

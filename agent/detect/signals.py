@@ -1,0 +1,59 @@
+"""The recent past of a server's signals, for the ``when`` conditions of rules and for the page.
+
+Series carry the labels ``server`` and, where replicas are told apart, ``engine_index``. Numbers of the start block are
+series too, repeated at each look so that they never go stale while the server is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+from agent.detect.promql import Expr, compile_expr
+from agent.detect.series import SeriesStore
+from agent.model import Sample
+
+__all__ = ["SignalStore"]
+
+RETENTION: Final = 3600.0
+"""Seconds of history that conditions can look back on."""
+
+
+@lru_cache(maxsize=512)
+def _compiled(text: str) -> Expr:
+    return compile_expr(text)
+
+
+class SignalStore:
+    """Series of one server, bounded in time and points."""
+
+    def __init__(self, server: str) -> None:
+        self.server = server
+        self.store = SeriesStore(retention=RETENTION)
+        self._facts: dict[str, float] = {}
+
+    def append(self, sample: Sample, facts: Mapping[str, float]) -> None:
+        """One look; a failed one ends the series it should have fed, as Prometheus does."""
+        labels = self._labels(sample.instance)
+        if not sample.ok:
+            self.store.mark_stale(labels, sample.timestamp)
+            return
+        for name, value in {**self._facts, **facts, **sample.values}.items():
+            self.store.append(name, labels, sample.timestamp, value)
+
+    def facts(self, values: Mapping[str, float], timestamp: float) -> None:
+        """Numbers of the start block."""
+        self._facts.update(values)
+        for name, value in values.items():
+            self.store.append(name, self._labels(""), timestamp, value)
+
+    def holds(self, expression: str, timestamp: float, instance: str) -> bool:
+        """Does a condition hold for this engine now? An empty result, as in Prometheus, is "no"."""
+        return _compiled(expression).holds(self.store, timestamp, self._labels(instance))
+
+    def _labels(self, instance: str) -> dict[str, str]:
+        labels = {"server": self.server}
+        if instance:
+            labels["engine_index"] = instance
+        return labels

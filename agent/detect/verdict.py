@@ -1,0 +1,135 @@
+"""From evidence to a name: which failure is it, how sure are we, and when is it due to fire.
+
+Progress decides the family, the lines decide the name (see docs/concepts.md). One stall has one name: rules that
+explain it compete, and the most telling wins: a cause that lines name, then a cause that signals name, then a dead
+engine without a cause, then a stall that nothing explains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from agent.detect.fingerprint import Match
+from agent.detect.progress import ProgressTracker, Stall
+from agent.model import CRITICAL_FAMILIES, FAILURE_FAMILY, Confidence
+from agent.rules.model import Rule
+
+__all__ = ["NAMELESS", "Verdict", "contradicted", "critical_verdict", "name_rank"]
+
+NAMELESS: Final = frozenset({"silent_stall", "engine_dead", "crash"})
+"""Failures that say that something stopped, not why: any cause replaces them."""
+_SLACK: Final = 5.0
+"""Seconds after a symptom in which signs of progress may still be echoes from before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The failure that the evidence of one engine shows now."""
+
+    rule: Rule
+    match: Match | None
+    stall: Stall | None
+    confidence: Confidence
+    starts_at: float
+    due: float | None
+    """Event time from which it fires; None while it is only suspected."""
+
+
+def name_rank(rule: Rule, *, matched: bool) -> tuple[int, int]:
+    """How much a rule explains; higher names beat lower ones."""
+    if rule.failure == "silent_stall":
+        return (0, rule.priority)
+    if rule.failure in NAMELESS:
+        return (1, rule.priority)
+    return (3 if matched else 2, rule.priority)
+
+
+def contradicted(match: Match, tracker: ProgressTracker) -> bool:
+    """Did work demonstrably go on after the lines said that it would not? One look may still show what was done before
+    the symptom; two looks, the last of them well after it, cannot."""
+    later = [p for p in tracker.points if p.progress and p.timestamp > match.completed + 1e-9]
+    return len(later) >= 2 and later[-1].timestamp > match.completed + _SLACK
+
+
+def critical_verdict(
+    rules: Iterable[Rule],
+    matches: Iterable[Match],
+    tracker: ProgressTracker,
+    now: float,
+    holds: Callable[[Rule, float], bool],
+) -> Verdict | None:
+    """The stalled or dead verdict on one engine, or None. ``holds`` evaluates a rule's ``when``."""
+    live = [m for m in matches if FAILURE_FAMILY.get(m.rule.failure) in CRITICAL_FAMILIES and not contradicted(m, tracker)]
+    stall = tracker.stall
+    if stall is None:
+        for match in live:
+            if match.rule.progress == "stalled" and now >= match.decided:
+                stall = tracker.with_evidence(match.completed)
+                if stall is not None:
+                    tracker.stall = stall
+                    break
+    named = sorted(
+        (m for m in live if holds(m.rule, now)),
+        key=lambda m: (name_rank(m.rule, matched=True), len(m.stages), m.completed),
+        reverse=True,
+    )
+    if stall is not None:
+        return _stalled(rules, named, stall, tracker, now, holds)
+    return _by_lines(named, tracker, now)
+
+
+def _stalled(
+    rules: Iterable[Rule],
+    named: list[Match],
+    stall: Stall,
+    tracker: ProgressTracker,
+    now: float,
+    holds: Callable[[Rule, float], bool],
+) -> Verdict | None:
+    candidates: list[tuple[tuple[int, int], int, Rule, Match | None]] = [
+        (name_rank(m.rule, matched=True), len(m.stages), m.rule, m) for m in named if now >= m.decided
+    ]
+    candidates += [
+        (name_rank(rule, matched=False), 0, rule, None)
+        for rule in rules
+        if rule.progress == "stalled"
+        and rule.fingerprint is None
+        and FAILURE_FAMILY.get(rule.failure) in CRITICAL_FAMILIES
+        and holds(rule, now)
+    ]
+    if not candidates:
+        return None
+    _, _, rule, match = max(candidates, key=lambda item: (item[0], item[1]))
+    terminal = match is not None and match.terminal
+    confidence: Confidence = "confirmed" if stall.certain else "probable"
+    onset = stall.since if stall.since > 0 else stall.declared
+    starts_at = min(onset, match.completed) if match is not None and stall.since <= 0 else onset
+    # The deadline has been waited for already; `for` counts from the onset, so it only matters when it is longer.
+    due = max(stall.declared if not terminal else min(stall.declared, now), starts_at + rule.for_seconds)
+    return Verdict(rule, match, stall, confidence, starts_at, due)
+
+
+def _by_lines(named: list[Match], tracker: ProgressTracker, now: float) -> Verdict | None:
+    """No stall is seen: lines may still prove one where the signals are silent, or a death."""
+    best: Verdict | None = None
+    for match in named:
+        dead = FAILURE_FAMILY.get(match.rule.failure) == "dead" and match.rule.progress != "stalled"
+        looks = [p for p in tracker.points if p.timestamp > match.completed + 1e-9]
+        watched = bool(looks) and (looks[-1].in_flight or 0.0) > 0
+        proves = (match.terminal and not watched) or (dead and match.rule.progress == "")
+        onset = match.started if match.terminal or dead else match.completed
+        if proves:
+            blind_death = tracker.failed_since is not None and dead
+            verdict = Verdict(
+                match.rule, match, None, "confirmed" if blind_death else "probable", onset,
+                max(match.decided, match.completed + match.rule.for_seconds),
+            )  # fmt: skip
+        elif match.rule.progress in ("", "stalled"):
+            verdict = Verdict(match.rule, match, None, "suspected", onset, None)
+        else:
+            continue
+        if best is None or (verdict.due is not None and best.due is None):
+            best = verdict
+    return best
