@@ -1,7 +1,7 @@
 """YAML with positions -> frozen dataclasses by their type hints, all faults; JSON Schema of the same classes."""
 
 from agent.schema.binding import Bound, FieldInfo, bind, field_infos
-from agent.schema.document import Document, parse_document, read_document
+from agent.schema.document import Document, kind_of, parse_document, read_document
 from agent.schema.durations import format_duration, parse_duration
 from agent.schema.faults import Fault, did_you_mean, errors, sort_faults
 
@@ -15,6 +15,7 @@ __all__ = [
     "errors",
     "field_infos",
     "format_duration",
+    "kind_of",
     "parse_document",
     "parse_duration",
     "read_document",
