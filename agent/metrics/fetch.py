@@ -56,7 +56,7 @@ class Endpoint:
 
     url: str
     timeout: float = 3.0
-    max_bytes: int = 64 << 20
+    max_bytes: int = 32 << 20
     tls: Tls = Tls()
     username: str = ""
     password: Secret | None = None

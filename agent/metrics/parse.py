@@ -87,26 +87,29 @@ def parse_page(
     *,
     openmetrics: bool = False,
     partial: bool = False,
+    limit: int | None = None,
 ) -> Page:
     """Reads the lines of ``data`` whose names are ``wanted`` (any spelling; None: all of them). Never raises.
 
     ``openmetrics``: timestamps are seconds, not milliseconds. ``partial``: the transfer is known to have broken off,
-    so an unfinished last line is not trusted even where it can be read (``12`` may have been ``1234``).
+    so an unfinished last line is not trusted even where it can be read (``12`` may have been ``1234``). ``limit``:
+    reading stops once more series than that were found.
     """
     if data.startswith(b"\xef\xbb\xbf"):
         data = data[3:]
     kind = _kind(data)
     if kind != "metrics":
         return Page([], lines=_lines(data), kind=kind)
+    partial = partial or (openmetrics and not data.rstrip().endswith(b"# EOF"))
     reader = _Reader(openmetrics)
     names = None if wanted is None else frozenset(map(plain_name, wanted))
     body_end = data.rfind(b"\n") + 1
     for start, raw in _every_line(data, body_end) if names is None else _wanted_lines(data, body_end, names):
-        reader.line(data, start, raw)
+        reader.line(start, raw)
+        if limit is not None and len(reader.series) > limit:
+            break
     tail = data[body_end:]
-    cut = reader.tail(data, body_end, tail, names, partial=partial) or partial
-    if openmetrics and not data.rstrip().endswith(b"# EOF"):
-        cut = True
+    cut = reader.tail(body_end, tail, names, partial=partial) or partial
     if partial:
         reader.suspect |= _suspects(data[:body_end].rstrip(b"\r\n").rpartition(b"\n")[2], names)
     if not reader.series and not reader.families and not _any_sample(data):
@@ -316,7 +319,7 @@ class _Reader:
         self._openmetrics = openmetrics
         self._heads: dict[bytes, tuple[str, Mapping[str, str]]] = {}
 
-    def line(self, data: bytes, start: int, raw: bytes) -> None:
+    def line(self, start: int, raw: bytes) -> None:
         try:
             series = self._read(raw)
         except ValueError as error:
@@ -328,7 +331,7 @@ class _Reader:
             if series is not None:
                 self.series.append(series)
 
-    def tail(self, data: bytes, start: int, raw: bytes, names: frozenset[str] | None, *, partial: bool) -> bool:
+    def tail(self, start: int, raw: bytes, names: frozenset[str] | None, *, partial: bool) -> bool:
         """The last line where no newline ends it; true when it was cut."""
         if not raw.strip():
             return False

@@ -27,6 +27,9 @@ PageFormat = Literal["prometheus", "trtllm_json"]
 ACCEPT: Final = "text/plain;version=0.0.4;q=1,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1"
 """The text format first: it has no exemplars."""
 
+MAX_SERIES: Final = 20_000
+"""Most series of wanted names on one page; eight engines have about a hundred."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScrapeResult:
@@ -143,7 +146,10 @@ class Scraper:
             self._mapper.wanted(body),
             openmetrics=kind == "application/openmetrics-text",
             partial=response.partial,
+            limit=MAX_SERIES,
         )
+        if len(page.series) > MAX_SERIES:
+            raise FetchError("too_large", f"the page holds more than {MAX_SERIES} series of the metrics that are read")
         if page.kind == "html":
             raise FetchError("html", "the answer is an HTML page: a login, a proxy or another program answers there")
         if page.kind == "json":
@@ -154,9 +160,7 @@ class Scraper:
             )
         if page.kind == "other":
             raise FetchError("parse", f"no line of the answer is a metric (it begins {_beginning(body)!r})")
-        samples = self._mapper.map(
-            page, server=self._server, timestamp=now, repeats=self._count_repeats(digest, page)
-        )
+        samples = self._mapper.map(page, server=self._server, timestamp=now, repeats=self._count_repeats(digest, page))
         return samples, page
 
     def _count_repeats(self, digest: str, page: Page) -> int:
