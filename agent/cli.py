@@ -64,24 +64,34 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"wedgewatch {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
 
-    def command(name: str, run: Callable[[argparse.Namespace], int], summary: str, **more: Any) -> argparse.ArgumentParser:
+    def command(
+        name: str, run: Callable[[argparse.Namespace], int], summary: str, **more: Any
+    ) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=summary, description=more.pop("description", summary), **more)
         sub.set_defaults(command=run)
         return sub
 
     run = command("run", _run, "watch servers: the daemon")
     run.add_argument("-c", "--config", metavar="FILE", help="configuration; without it --log and --metrics are enough")
-    run.add_argument("--log", action="append", default=[], metavar="PATH", help="a log to follow (file, glob, or - for stdin)")
+    run.add_argument(
+        "--log", action="append", default=[], metavar="PATH", help="a log to follow (file, glob, or - for stdin)"
+    )
     run.add_argument("--metrics", metavar="URL", help="the server's metrics page")
     run.add_argument("--engine", choices=ENGINES, metavar="ID", help=f"one of {', '.join(ENGINES)}")
     run.add_argument("--server", metavar="NAME", help="name of the server in alerts (default: server)")
-    run.add_argument("--from-start", action="store_true", help="read a new file from its beginning; what is older than start-up never pages")
+    run.add_argument(
+        "--from-start",
+        action="store_true",
+        help="read a new file from its beginning; what is older than start-up never pages",
+    )
     run.add_argument("--json", action="store_true", help="print alerts as one JSON object a line")
     run.add_argument("--alert-log", metavar="FILE", help="append every transition to FILE as one JSON object a line")
     run.add_argument("--observe", action="store_true", help="decide and show everything, send nothing")
     run.add_argument("--state", metavar="DIR", help="where offsets, alerts and the outbox are kept")
     run.add_argument("--listen", metavar="HOST:PORT", help="address of the page, the API and /metrics; empty: none")
-    run.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"), help="of our own log")
+    run.add_argument(
+        "--log-level", default="info", choices=("debug", "info", "warning", "error"), help="of our own log"
+    )
 
     scan = command(
         "scan",
@@ -89,21 +99,32 @@ def parser() -> argparse.ArgumentParser:
         "run the same detection over finished logs",
         epilog="Exit code: 0 nothing fired, 1 an alert fired, 2 the input is wrong.",
     )
-    scan.add_argument("logs", nargs="+", metavar="LOG", help="plain, .gz, .zst or .xz; - is stdin; several logs are one server")
+    scan.add_argument(
+        "logs", nargs="+", metavar="LOG", help="plain, .gz, .zst or .xz; - is stdin; several logs are one server"
+    )
     scan.add_argument("--metrics", metavar="FILE", help="series of the same server: OpenMetrics text with timestamps")
-    scan.add_argument("--engine", choices=ENGINES, default="auto", metavar="ID", help="default: recognised from the lines")
+    scan.add_argument(
+        "--engine", choices=ENGINES, default="auto", metavar="ID", help="default: recognised from the lines"
+    )
     scan.add_argument("--server", default="server", metavar="NAME")
     scan.add_argument("--timezone", default="UTC", metavar="TZ", help="of stamps without a zone (default UTC)")
     scan.add_argument("--until", metavar="TIME", help="RFC 3339: the log is whole up to then, so silence counts")
     scan.add_argument("--rules", action="append", default=[], metavar="FILE", help="rules beside the bundled ones")
     scan.add_argument("--json", action="store_true", help="one JSON object a line, a summary last")
-    scan.add_argument("--explain", action="store_true", help="which stages matched, which came close, why no alert came")
+    scan.add_argument(
+        "--explain", action="store_true", help="which stages matched, which came close, why no alert came"
+    )
 
     check = command("check", _check, "list every fault of configuration and rules", epilog="Exit code: 0 or 2.")
     check.add_argument("-c", "--config", metavar="FILE")
     check.add_argument("rules", nargs="*", metavar="RULES", help="rule files or folders")
 
-    test = command("test", _test, "run the unit tests of rules", epilog="Exit code: 0 all pass, 1 some fail, 2 the files are wrong.")
+    test = command(
+        "test",
+        _test,
+        "run the unit tests of rules",
+        epilog="Exit code: 0 all pass, 1 some fail, 2 the files are wrong.",
+    )
     test.add_argument("paths", nargs="+", metavar="FILE-OR-FOLDER")
     test.add_argument("-v", "--verbose", action="store_true", help="name passing tests too")
 
@@ -229,7 +250,9 @@ def _scan(arguments: argparse.Namespace) -> int:
         try:
             until = parse_rfc3339(arguments.until)
         except ValueError as error:
-            raise UsageError(f"--until {arguments.until!r} is no RFC 3339 time; write for example 2026-11-20T09:06:00Z") from error
+            raise UsageError(
+                f"--until {arguments.until!r} is no RFC 3339 time; write for example 2026-11-20T09:06:00Z"
+            ) from error
     ruleset = _ruleset(arguments.rules)
     samples, recognised = _samples(arguments, ruleset)
     as_json = arguments.json

@@ -48,7 +48,11 @@ class ScanResult:
         order = {"suspected": 0, "probable": 1, "confirmed": 2}
         return max(
             self.fired.values(),
-            key=lambda a: (FAILURE_FAMILY.get(a.failure) in ("stalled", "dead"), order[a.confidence], -(a.fired_at or 0.0)),
+            key=lambda a: (
+                FAILURE_FAMILY.get(a.failure) in ("stalled", "dead"),
+                order[a.confidence],
+                -(a.fired_at or 0.0),
+            ),
             default=None,
         )
 
@@ -78,7 +82,7 @@ def scan(
     until: float | None = None,
     matcher: str = "auto",
     cache_dir: Path | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[str, int], None] | None = None,
     on_alert: Callable[[Alert], None] | None = None,
 ) -> ScanResult:
     """Read finished logs (plain, ``.gz``, ``.zst``, ``.xz``; ``-`` is stdin) and recorded samples of one server.
@@ -95,14 +99,16 @@ def scan(
         cache_dir=cache_dir,
     )
     streams = [pipeline.stream(server, name) for name in logs]
-    events = heapq.merge(*(_log_events(stream, name, progress) for stream, name in zip(streams, logs, strict=True)), key=lambda e: e[0])
+    events = heapq.merge(
+        *(_log_events(stream, name, progress) for stream, name in zip(streams, logs, strict=True)), key=lambda e: e[0]
+    )
     return replay(pipeline, streams, events, samples, samples_engine=samples_engine, until=until, on_alert=on_alert)
 
 
 _Event = tuple[float, Matched | None, LogStream]
 
 
-def _log_events(stream: LogStream, name: str, progress: Callable[[int], None] | None) -> Iterator[_Event]:
+def _log_events(stream: LogStream, name: str, progress: Callable[[str, int], None] | None) -> Iterator[_Event]:
     """Matched records of one log in an order that never goes back, and after each block how far its clock has come."""
     latest = float("-inf")
     with open_finished(name) as source:
@@ -116,7 +122,7 @@ def _log_events(stream: LogStream, name: str, progress: Callable[[int], None] | 
                 latest = stream.clock
                 yield latest, None, stream
             if progress is not None:
-                progress(source.position())
+                progress(name, source.position())
             if not data:
                 return
 

@@ -85,7 +85,9 @@ class LiveAlert:
         hold = self.keep_firing_for if hold_for is None else hold_for
         if self.current.state == "firing" and not at_once and now < self.healthy_since + hold:
             return []
-        ends_at = now if self.current.state != "firing" or at_once else max(self.healthy_since + hold, self.current.starts_at)
+        ends_at = (
+            now if self.current.state != "firing" or at_once else max(self.healthy_since + hold, self.current.starts_at)
+        )
         done = replace(self.current, state="resolved", ends_at=ends_at)
         self.current, self.healthy_since, self.resolved_at = None, None, ends_at
         return [done]

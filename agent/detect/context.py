@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from agent.detect.progress import Point, ProgressTracker
+from agent.detect.progress import ProgressTracker
+from agent.detect.stall import Point
 from agent.detect.verdict import Verdict
 from agent.model import CRITICAL_FAMILIES, Alert, Checklist, rfc3339
 from agent.rules.templates import render
@@ -115,7 +116,11 @@ def _numbers(points: list[Point]) -> dict[str, float]:
     if seconds > 0 and tokens:
         out["tokens_per_second"] = round(sum(tokens) / seconds, 1)
     last = points[-1]
-    for name, value in (("requests_waiting", last.waiting), ("requests_running", last.running), ("kv_cache_usage_ratio", last.kv)):
+    for name, value in (
+        ("requests_waiting", last.waiting),
+        ("requests_running", last.running),
+        ("kv_cache_usage_ratio", last.kv),
+    ):
         if value is not None:
             out[name] = round(value, 4)
     return out

@@ -16,8 +16,9 @@ Semantics, with the reasons:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Final
 
 from agent.model import LogRecord, StageEvidence
@@ -78,10 +79,15 @@ class FingerprintMatcher:
         self._absent: dict[tuple[str, ...], float] = {}
         self._required = [i for i, stage in enumerate(self.fingerprint.stages) if not stage.optional]
 
-    def observe(self, record: LogRecord, stages: Mapping[int, Mapping[str, str]], *, absent: bool = False) -> Match | None:
-        """``record`` satisfies ``stages`` (index -> captured fields), or an ``absent`` condition. Returns the match that
-        stands complete after it, if any."""
-        key = tuple(record.server if name == "server" else record.attributes.get(name, "") for name in self.fingerprint.by)
+    def observe(
+        self, record: LogRecord, stages: Mapping[int, Mapping[str, str]], *, absent: bool = False
+    ) -> Match | None:
+        """``record`` satisfies ``stages`` (index -> captured fields), or an ``absent`` condition.
+
+        Returns the match that stands complete after it, if any."""
+        key = tuple(
+            record.server if name == "server" else record.attributes.get(name, "") for name in self.fingerprint.by
+        )
         if absent:
             self._absent[key] = record.timestamp
         if stages:
@@ -138,11 +144,13 @@ class FingerprintMatcher:
             count=max(1, stage.count),
         )
 
-    def keys(self) -> Iterable[tuple[str, ...]]:
-        return tuple(self._buckets)
+    def matches(self) -> list[Match]:
+        """Every complete match, one for each key."""
+        found = (self.match(key) for key in self._buckets)
+        return [match for match in found if match is not None]
 
     def match(self, key: tuple[str, ...]) -> Match | None:
-        """The complete match of ``key``, if there is one. Evidence without the attribute is shared by all its values."""
+        """The complete match of ``key``, if any. Evidence without the attribute is shared by all its values."""
         bucket = self._buckets.get(key)
         if bucket is None:
             return None
@@ -155,18 +163,24 @@ class FingerprintMatcher:
                 rank, engine_index = rank or other.rank, engine_index or other.engine_index
         return self._assemble(key, evidence, rank, engine_index)
 
-    def _assemble(self, key: tuple[str, ...], evidence: dict[int, StageEvidence], rank: str, engine_index: str) -> Match | None:
+    def _assemble(
+        self, key: tuple[str, ...], evidence: dict[int, StageEvidence], rank: str, engine_index: str
+    ) -> Match | None:
         if any(index not in evidence for index in self._required) or not evidence:
             return None
         required = [evidence[index] for index in self._required] or [evidence[max(evidence)]]
         completed = max(item.timestamp for item in required)
         if completed - min(item.timestamp for item in required) > self.fingerprint.within:
             return None
-        for earlier, later in zip(required, required[1:], strict=False):
+        for earlier, later in pairwise(required):
             if earlier.timestamp > later.timestamp + TOLERANCE:
                 return None
         chosen = {i: item for i, item in evidence.items() if i in self._required or self._belongs(i, item, completed)}
-        started = min(item.timestamp for index, item in chosen.items() if not self._is_start(index)) if len(chosen) > 1 else completed
+        started = (
+            min(item.timestamp for index, item in chosen.items() if not self._is_start(index))
+            if len(chosen) > 1
+            else completed
+        )
         ruled_out = self._ruled_out(key, started, completed)
         if ruled_out:
             return None
@@ -203,8 +217,9 @@ class FingerprintMatcher:
         )
 
     def spend(self, key: tuple[str, ...], upto: float) -> None:
-        """The match of ``key`` is over (recovered, resolved or too old): its evidence is not used again. The start of the
-        server stays: it is still true."""
+        """The match of ``key`` is over (recovered, resolved or too old): its evidence is not used again.
+
+        The start of the server stays: it is still true."""
         for other_key, bucket in self._buckets.items():
             if _compatible(other_key, key) or _compatible(key, other_key):
                 bucket.evidence = {

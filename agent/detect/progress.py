@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Final, Literal
+from dataclasses import asdict, fields
+from typing import Any, Final
 
 from agent.detect.deadline import GapHistory, ProgressLimits
+from agent.detect.stall import Point, Stall, StallKind, livelock, trickle
 from agent.model import ProgressState, ProgressSummary, Sample
 
-__all__ = ["Point", "ProgressTracker", "Stall"]
+__all__ = ["ProgressTracker"]
 
 _COUNTERS: Final = (
     "generation_tokens_total",
@@ -40,43 +41,6 @@ _RATES: Final = ("generation_tokens_per_second", "prompt_tokens_per_second", "sc
 _RING: Final = 1500
 """Looks that are kept: about two hours at 5 s."""
 _DEFAULT_INTERVAL: Final = 5.0
-
-StallKind = Literal["full", "trickle", "livelock", "silence", "lost_replies", "canary"]
-
-
-@dataclass(frozen=True, slots=True)
-class Stall:
-    """Work waits or runs and none is issued.
-
-    ``since`` is the last progress (or the moment work came in, when that is later), ``declared`` the event time
-    at which the deadline had passed. ``kind`` says which test found it. ``certain`` is false when only silence in
-    a log speaks for it.
-    """
-
-    since: float
-    declared: float
-    kind: StallKind
-    deadline: float
-    deadline_source: str
-    certain: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One look at the signals; deltas are since the look before."""
-
-    timestamp: float
-    step: float = 0.0
-    running: float | None = None
-    waiting: float | None = None
-    in_flight: float | None = None
-    kv: float | None = None
-    finished: float | None = None
-    generated: float | None = None
-    prompted: float | None = None
-    preempted: float = 0.0
-    aborted: float = 0.0
-    progress: bool = False
 
 
 class ProgressTracker:
@@ -106,6 +70,7 @@ class ProgressTracker:
         self._values: dict[str, dict[str, float]] = {"metrics": {}, "log": {}, "canary": {}}
         self._gauge_key: tuple[float | None, float | None] = (None, None)
         self._aborted_at_gauge = 0.0
+        self._aborted_last = 0.0
         self._log_aborted = 0.0
         self._zero_line = False
         self._canary_failed_since: float | None = None
@@ -134,8 +99,8 @@ class ProgressTracker:
         self.facts.update(values)
 
     def mark(self, state: str, timestamp: float) -> None:
-        """A line told of a phase (``starting``, ``loading``, ``ready``, ``draining``, ``stopped``, ``sleeping``, ``awake``)
-        or of one event (``progress``, ``aborted``, ``received``)."""
+        """A line told of a phase (``starting``, ``loading``, ``ready``, ``draining``, ``stopped``, ``sleeping``,
+        ``awake``) or of one event (``progress``, ``aborted``, ``received``)."""
         if state == "progress":
             self._progress(timestamp, seen=False)
         elif state == "aborted":
@@ -183,7 +148,7 @@ class ProgressTracker:
         if before and not moved:
             moved = self._kv_moved(before, now, aborted, preempted) or self._mark_moved(before, now)
 
-        in_flight = self._in_flight(now, aborted_total=now.get("requests_aborted_total", 0.0) + self._log_aborted)
+        in_flight = self._in_flight(now, aborted_total=now.get("requests_aborted_total", self._log_aborted))
         self._account(sample.timestamp, in_flight, moved, gap_limit)
         if moved:
             self._progress(sample.timestamp)
@@ -274,7 +239,9 @@ class ProgressTracker:
         requests are thrown out (preempted, given up by clients) says nothing about work done."""
         old, new = before.get("kv_cache_usage_ratio"), now.get("kv_cache_usage_ratio")
         runs = max(before.get("requests_running", 0.0), now.get("requests_running", 0.0)) > 0
-        return old is not None and new is not None and runs and abs(new - old) > 1e-9 and aborted <= 0 and preempted <= 0
+        return (
+            old is not None and new is not None and runs and abs(new - old) > 1e-9 and aborted <= 0 and preempted <= 0
+        )
 
     @staticmethod
     def _mark_moved(before: Mapping[str, float], now: Mapping[str, float]) -> bool:
@@ -291,7 +258,10 @@ class ProgressTracker:
             return values.get("http_requests_active")
         key = (running, waiting)
         if key != self._gauge_key:
-            self._gauge_key, self._aborted_at_gauge = key, aborted_total
+            # The gauges changed since the look before; what was given up in the same interval may have come after that.
+            first = self._gauge_key == (None, None)
+            self._gauge_key, self._aborted_at_gauge = key, aborted_total if first else self._aborted_last
+        self._aborted_last = aborted_total
         gone = max(0.0, aborted_total - self._aborted_at_gauge)
         work = max(0.0, (running or 0.0) + (waiting or 0.0) - gone)
         # Replies can be lost between engine and client: then only the front end knows of the request.
@@ -363,7 +333,9 @@ class ProgressTracker:
     def deadline(self, *, evidence: bool = False) -> tuple[float, str]:
         """Seconds without progress that are called a stall now, and what set them."""
         if evidence:
-            return max(self.limits.with_evidence, 2 * self._interval if self.last_metrics is not None else 0.0), "evidence"
+            return max(
+                self.limits.with_evidence, 2 * self._interval if self.last_metrics is not None else 0.0
+            ), "evidence"
         if not self._progressed_since_start:
             return self.limits.cold, "cold"
         return self.history.deadline(self.limits, self._interval)
@@ -377,9 +349,13 @@ class ProgressTracker:
             if self._recovered():
                 self.stall = None
         elif self.phase not in ("starting", "draining", "stopped", "sleeping"):
-            self.stall = self._full(timestamp) or self._livelock(timestamp) or self._trickle(timestamp)
-            if self.stall is None:
-                self.stall = self._silence(timestamp)
+            hole = max(3 * self._interval, 15.0)
+            self.stall = (
+                self._full(timestamp)
+                or livelock(self.points, timestamp, self.limits, hole)
+                or trickle(self.points, timestamp, self.limits, hole)
+                or self._silence(timestamp)
+            )
         state = self._name_state(timestamp)
         if state != self._state:
             self._state, self._state_since = state, timestamp
@@ -398,7 +374,9 @@ class ProgressTracker:
         if not self.points or self.points[-1].timestamp <= stall.declared:
             return False
         point = self.points[-1]
-        return (point.running or 0.0) + (point.waiting or 0.0) == 0 and point.in_flight == 0 and point.running is not None
+        return (
+            (point.running or 0.0) + (point.waiting or 0.0) == 0 and point.in_flight == 0 and point.running is not None
+        )
 
     def onset(self) -> float:
         """When the present stretch without progress began."""
@@ -430,57 +408,21 @@ class ProgressTracker:
         wait, source = self.deadline(evidence=True)
         if self.last_progress is not None and self.last_progress > symptom_at + self._interval:
             return None
-        looks = [p for p in list(self.points)[-4:] if p.timestamp >= symptom_at and not p.progress and (p.in_flight or 0) > 0]
+        looks = [
+            p for p in list(self.points)[-4:] if p.timestamp >= symptom_at and not p.progress and (p.in_flight or 0) > 0
+        ]
         if self._stalled_for + 1e-6 >= wait and len(looks) >= 2:
             return Stall(self.onset(), self._observed, "full", wait, source)
         return None
 
-    def _window(self, timestamp: float, seconds: float) -> list[Point]:
-        """The looks of the last ``seconds``, or none when they do not cover them without a hole."""
-        chosen: list[Point] = []
-        for point in reversed(self.points):
-            if point.timestamp < timestamp - seconds:
-                return chosen[::-1]
-            if point.step > max(3 * self._interval, 15.0):
-                return []
-            chosen.append(point)
-        return []
-
-    def _livelock(self, timestamp: float) -> Stall | None:
-        if not self.points or self.points[-1].timestamp != timestamp or self.points[-1].preempted <= 0:
-            return None
-        window = self._window(timestamp, self.limits.livelock)
-        if not window or any(point.finished is None or point.finished > 0 for point in window):
-            return None
-        preempted = sum(point.preempted for point in window)
-        busy = all((point.in_flight or 0.0) > 0 for point in window)
-        active = sum(1 for point in window if point.preempted > 0) >= len(window) / 3
-        if not (busy and active and preempted >= max(10.0, self.limits.livelock / 10)):
-            return None
-        if self._token_rate(window) > 0.05 * self._usual_token_rate(window[0].timestamp):
-            return None
-        return Stall(self._quiet_since(window[0].timestamp), timestamp, "livelock", self.limits.livelock, "livelock")
-
-    def _trickle(self, timestamp: float) -> Stall | None:
-        """Tokens drip at under 2 % of their usual rate and nothing completes while the queue grows, for a whole window."""
-        if not self.points or self.points[-1].timestamp != timestamp:
-            return None
-        window = self._window(timestamp, self.limits.trickle)
-        if len(window) < 4 or any(p.finished is None or p.finished > 0 or p.generated is None for p in window):
-            return None
-        usual = self._usual_token_rate(window[0].timestamp)
-        if usual <= 0 or self._token_rate(window) > 0.02 * usual:
-            return None
-        first, last = window[0], window[-1]
-        grew = (last.waiting or 0.0) > (first.waiting or 0.0) and all((p.in_flight or 0.0) > 0 for p in window)
-        kv_climbs = any((p.kv or 0.0) - (first.kv or 0.0) > 0.02 for p in window)
-        if not grew or kv_climbs:
-            return None
-        return Stall(self._quiet_since(first.timestamp), timestamp, "trickle", self.limits.trickle, "trickle")
-
     def _silence(self, timestamp: float) -> Stall | None:
         """No metrics; the engine's last word was "no tokens, work waits", and it has said nothing else since."""
-        if self._zero_line and self.last_metrics is None and self.last_stats is not None and self.busy_since is not None:
+        if (
+            self._zero_line
+            and self.last_metrics is None
+            and self.last_stats is not None
+            and self.busy_since is not None
+        ):
             due = self.last_stats + max(0.0, self.limits.silence - self._stalled_for)
             if timestamp >= due:
                 return Stall(self.onset(), due, "silence", self.limits.silence, "silence", certain=False)
@@ -493,26 +435,6 @@ class ProgressTracker:
         if self._zero_line and self.last_metrics is None and self.stall is None and self.last_stats is not None:
             return self.last_stats + max(0.0, self.limits.silence - self._stalled_for)
         return None
-
-    def _quiet_since(self, fallback: float) -> float:
-        for point in reversed(self.points):
-            if (point.finished or 0.0) > 0:
-                return point.timestamp
-        return max(fallback, self.busy_since or 0.0)
-
-    @staticmethod
-    def _token_rate(window: list[Point]) -> float:
-        seconds = sum(point.step for point in window)
-        return sum(point.generated or 0.0 for point in window) / seconds if seconds > 0 else 0.0
-
-    def _usual_token_rate(self, before: float) -> float:
-        """Median tokens a second over the looks before ``before`` in which any came; 0 when there is no such history."""
-        rates = sorted(
-            point.generated / point.step
-            for point in self.points
-            if point.timestamp <= before and point.generated and point.step > 0
-        )
-        return rates[len(rates) // 2] if rates else 0.0
 
     def _name_state(self, timestamp: float) -> ProgressState:
         if self.phase == "stopped":
@@ -532,6 +454,10 @@ class ProgressTracker:
             return "idle"
         queued = self.waiting_since is not None and timestamp - self.waiting_since >= self.limits.saturated_after
         return "saturated" if queued else "serving"
+
+    def state_at(self, timestamp: float) -> ProgressState:
+        """The state as it would be named at ``timestamp``, for a view between events; changes nothing."""
+        return self._name_state(timestamp)
 
     def _sees(self, timestamp: float) -> bool:
         if self.failed_since is not None and timestamp - (self.last_metrics or 0.0) > max(4 * self._interval, 20.0):
@@ -564,7 +490,7 @@ class ProgressTracker:
         return self._state_since
 
     def summary(self, timestamp: float) -> ProgressSummary:
-        """The numbers that an alert prints: what is in flight, and what was done since the onset (or in the last minute)."""
+        """The numbers an alert prints: what is in flight, and what was done since the onset (or in the last minute)."""
         since = self.stall.since if self.stall is not None else self._state_since
         start = self.stall.since if self.stall is not None else timestamp - 60.0
         window = [point for point in self.points if point.timestamp > start]
@@ -585,8 +511,8 @@ class ProgressTracker:
     _PLAIN: Final = (
         "phase", "phase_since", "started_at", "restarts", "last_progress", "busy_since", "last_metrics", "last_stats",
         "failed_since", "failure", "waiting_since", "_interval", "_stalled_for", "_observed", "_progressed_since_start",
-        "_progress_looks", "_aborted_at_gauge", "_log_aborted", "_zero_line", "_canary_failed_since", "_state",
-        "_state_since",
+        "_progress_looks", "_aborted_at_gauge", "_aborted_last", "_log_aborted", "_zero_line", "_canary_failed_since",
+        "_state", "_state_since",
     )  # fmt: skip
 
     def snapshot(self) -> dict[str, Any]:

@@ -53,14 +53,16 @@ class ServerDetector:
         self.signals = SignalStore(name)
         self.explainer = Explainer()
         self._rules = tuple(rules)
-        self._matchers = {index: FingerprintMatcher(r) for index, r in enumerate(self._rules) if r.fingerprint is not None}
+        self._matchers = {
+            index: FingerprintMatcher(r) for index, r in enumerate(self._rules) if r.fingerprint is not None
+        }
         self._incidents: dict[str, LiveAlert] = {}
         self._incident_rule: dict[str, str] = {}
         self._incident_restarts: dict[str, int] = {}
         self._warnings: dict[tuple[int, str], LiveAlert] = {}
         self._warning_since: dict[tuple[int, str], float] = {}
         self._due: dict[str, float] = {}
-        self._judged_second = -1.0
+        self._judged_second = -1
         self._ended = False
 
     # -- what happened ---------------------------------------------------------------------------------------
@@ -82,7 +84,10 @@ class ServerDetector:
         return not rule.engines or self.engine == "unknown" or self.engine in rule.engines
 
     def on_stages(
-        self, record: LogRecord, hits: Mapping[int, Mapping[int, Mapping[str, str]]], absent: frozenset[int] = frozenset()
+        self,
+        record: LogRecord,
+        hits: Mapping[int, Mapping[int, Mapping[str, str]]],
+        absent: frozenset[int] = frozenset(),
     ) -> list[Alert]:
         """``record`` satisfies stages of rules (rule -> stage -> fields) and ``absent`` conditions of rules."""
         out = self.advance(record.timestamp)
@@ -96,11 +101,13 @@ class ServerDetector:
         """A look at the signals."""
         out = self.advance(sample.timestamp)
         tracker = self._tracker(sample.instance)
-        restarts = tracker.restarts
+        restarts, stall = tracker.restarts, tracker.stall
         tracker.observe(sample)
         self.signals.append(sample, tracker.facts)
         if tracker.restarts != restarts:
             self._restarted()
+        elif sample.source == "log" and tracker.stall is stall and int(sample.timestamp) == self._judged_second:
+            return out  # engines print up to hundreds of stats lines a second: one of them is judged
         return out + self._judge(self.now)
 
     def on_facts(self, values: Mapping[str, float], timestamp: float, instance: str = "") -> list[Alert]:
@@ -133,8 +140,7 @@ class ServerDetector:
             out += step
             if not step and self.next_time() == due:
                 break  # a timer that changes nothing is not asked twice
-        if timestamp > self.now:
-            out += self._at(timestamp)
+        self.now = max(self.now, timestamp)
         return out
 
     def finish(self, until: float | None = None) -> list[Alert]:
@@ -214,19 +220,16 @@ class ServerDetector:
         for index, matcher in self._matchers.items():
             if not self.applies(self._rules[index]):
                 continue
-            for key in matcher.keys():
-                match = matcher.match(key)
-                if match is None:
-                    continue
-                if several and match.engine_index and match.engine_index != instance:
-                    continue
-                out.append(match)
+            for match in matcher.matches():
+                if not (several and match.engine_index and match.engine_index != instance):
+                    out.append(match)
         return out
 
     def _holds(self, rule: Rule, instance: str) -> Callable[[], bool]:
         return lambda: not rule.when or self.signals.holds(rule.when, self.now, instance)
 
     def _judge(self, now: float) -> list[Alert]:
+        self._judged_second = int(now)
         out: list[Alert] = []
         for instance in sorted(self.trackers) or [""]:
             tracker = self._tracker(instance)
@@ -282,7 +285,9 @@ class ServerDetector:
         current = next((rule for rule in self._rules if rule.alert == live.current.alertname), None)
         if current is None:
             return verdict
-        if current.failure in NAMELESS and name_rank(verdict.rule, matched=verdict.match is not None) > name_rank(current, matched=True):
+        if current.failure in NAMELESS and name_rank(verdict.rule, matched=verdict.match is not None) > name_rank(
+            current, matched=True
+        ):
             return verdict
         return replace(verdict, rule=current)
 
@@ -297,7 +302,9 @@ class ServerDetector:
         return live.keep_firing_for
 
     def _restarted_since(self, instance: str, tracker: ProgressTracker) -> bool:
-        return tracker.restarts > self._incident_restarts.get(instance, tracker.restarts) and tracker.phase != "starting"
+        return (
+            tracker.restarts > self._incident_restarts.get(instance, tracker.restarts) and tracker.phase != "starting"
+        )
 
     def _restarted(self) -> None:
         for matcher in self._matchers.values():
@@ -306,7 +313,11 @@ class ServerDetector:
     def _spend(self, matches: list[Match], tracker: ProgressTracker, *, all_of_them: bool = False) -> None:
         for index, matcher in self._matchers.items():
             for match in matches:
-                if match.rule is self._rules[index] and match.rule.progress != "serving" and (all_of_them or contradicted(match, tracker)):
+                if (
+                    match.rule is self._rules[index]
+                    and match.rule.progress != "serving"
+                    and (all_of_them or contradicted(match, tracker))
+                ):
                     matcher.spend(match.key, match.completed)
 
     # -- warnings --------------------------------------------------------------------------------------------
@@ -334,7 +345,9 @@ class ServerDetector:
             since = self._warning_since.setdefault(key, since)
             if not live.open and (self._inhibited(instance, rule) or self._cooling_warning(live, rule, now)):
                 continue
-            verdict = Verdict(rule, match, None, self._warning_confidence(rule, tracker, match), since, since + rule.for_seconds)
+            verdict = Verdict(
+                rule, match, None, self._warning_confidence(rule, tracker, match), since, since + rule.for_seconds
+            )
             if now < since + rule.for_seconds and not live.open:
                 continue  # a warning that waits for its `for` is not yet worth a line
             out += live.hold(self._finding(verdict, tracker, instance, now), now)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent.detect.fingerprint import Match
-from agent.detect.progress import ProgressTracker, Stall
+from agent.detect.progress import ProgressTracker
+from agent.detect.stall import Stall
 from agent.model import CRITICAL_FAMILIES, FAILURE_FAMILY, Confidence
 from agent.rules.model import Rule
 
@@ -61,7 +62,9 @@ def critical_verdict(
     holds: Callable[[Rule, float], bool],
 ) -> Verdict | None:
     """The stalled or dead verdict on one engine, or None. ``holds`` evaluates a rule's ``when``."""
-    live = [m for m in matches if FAILURE_FAMILY.get(m.rule.failure) in CRITICAL_FAMILIES and not contradicted(m, tracker)]
+    live = [
+        m for m in matches if FAILURE_FAMILY.get(m.rule.failure) in CRITICAL_FAMILIES and not contradicted(m, tracker)
+    ]
     stall = tracker.stall
     if stall is None:
         for match in live:
