@@ -140,7 +140,8 @@ class Notification:
     ``ref`` is what the receiver returned earlier. ``degraded`` counts how often the content was refused: each step
     says less (see :func:`integrations.message.shorten`). ``delayed`` is how late this is in seconds, ``uncertain`` that
     an earlier attempt may have arrived, ``notes`` what the dispatcher has to add ("flapping: 6 times in 42 min").
-    ``others`` names open alerts of the same group that have pages of their own.
+    ``others`` names open alerts of the same group that have pages of their own; ``fleet`` is how many servers are
+    watched, 0 when that is not known.
     """
 
     receiver: str
@@ -159,6 +160,7 @@ class Notification:
     notes: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     external_url: str = ""
+    fleet: int = 0
     test: bool = False
 
     @property
