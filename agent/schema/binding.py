@@ -99,6 +99,12 @@ class Bound(Generic[T]):
     def fault(self, position: Position, message: str, severity: Literal["error", "warning"] = "error") -> None:
         self.faults.append(Fault(position, message, severity))
 
+    def rebase(self, value: T) -> None:
+        """Puts a changed copy of the whole value in its place; what is known of places goes on to hold for it."""
+        self._paths[id(value)] = ()
+        self._keep.append(value)
+        self.value = value
+
     def _node(self, owner: object, path: Path) -> Node | None:
         full = self._paths.get(id(owner), ()) + path
         while full and full not in self._nodes:

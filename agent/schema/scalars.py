@@ -17,7 +17,7 @@ __all__ = ["Scalar", "convert_scalar", "expected", "members_of", "shortened"]
 
 _BOOLEAN: Final = "a boolean to YAML 1.1 readers and text to others"
 _TRAPS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
-    (re.compile(r"y|n|yes|no|on|off", re.IGNORECASE), _BOOLEAN),
+    (re.compile(r"yes|no|on|off", re.IGNORECASE), _BOOLEAN),
     (re.compile(r"[-+]?[1-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"), "a number in base 60 to YAML 1.1 readers"),
     (re.compile(r"[-+]?0[0-9_]+"), "an octal number to YAML 1.1 readers"),
     (re.compile(r"[-+]?0(?:x[0-9a-fA-F_]+|o[0-7]+|b[01_]+)"), "a number in another base than ten"),
