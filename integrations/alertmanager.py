@@ -1,8 +1,8 @@
 """Alertmanager API v2: all firing alerts again and again, to every peer, whatever the clocks say.
 
 Alertmanager keeps alerts in memory and lets them expire, so a single POST is wrong by design: the firing set is sent
-every ``resend_interval``, what resolved for a while after. Peers do not share alerts, so each gets them directly and has a
-queue of its own; there must be no load balancer in between.
+every ``resend_interval``, what resolved for a while after. Peers do not share alerts, so each gets them directly and
+has a queue of its own; there must be no load balancer in between.
 
 Times are Alertmanager's. While an alert fires ``endsAt`` is left out (the lease runs on Alertmanager's clock);
 ``startsAt`` and the ``endsAt`` of a resolve are never later than its own ``Date``. A client whose clock is six minutes
