@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from agent.rules.model import Matcher
 
-__all__ = ["NEWLINE", "Analysis", "analyse"]
+__all__ = ["NEWLINE", "Analysis", "analyse", "first_characters"]
 
 NEWLINE: Final = b"\x0b"
 """What stands for a newline inside a record when the scanner reads it."""
@@ -118,6 +118,16 @@ def analyse(matcher: Matcher) -> Analysis:
         expression = None
     literals, fold = _best_literals(trimmed) if expression is not None else ((), False)
     return Analysis(expression, literals, fold, _SAFE_LENGTH.get(hazard, 0))
+
+
+def first_characters(pattern: str) -> frozenset[str] | None:
+    """The ASCII characters a match of ``pattern`` may begin with; None when that cannot be told."""
+    try:
+        parsed = _parser.parse(pattern, re.ASCII)
+    except (re.error, OverflowError, RecursionError):
+        return None
+    first = _first(_convert(parsed, parsed.state.flags))
+    return None if first is None or first.wide else frozenset(map(chr, first.codes))
 
 
 # --- from re's parse tree to ours ---------------------------------------------------------------------------
