@@ -20,8 +20,8 @@ from agent.schema import Bound, did_you_mean
 
 __all__ = ["CheckExpr", "LoadedRule", "check_rules"]
 
-CheckExpr = Callable[[str], Iterable[str]]
-"""Gives the faults of a PromQL expression as sentences, none when it can be evaluated."""
+CheckExpr = Callable[[str], Iterable[str | tuple[int, str]]]
+"""Gives the faults of a PromQL expression as sentences, with their offset in it where that is known."""
 
 ALWAYS: Final = frozenset({"up", "canary_success", "process_start_time_seconds"})
 """Signals that wedgewatch makes itself, whatever the engine."""
@@ -83,8 +83,9 @@ def _when(item: LoadedRule, dialects: list[Dialect], check_expr: CheckExpr | Non
         return
     bound, spec = item.bound, item.spec
     faults = list(check_expr(text)) if check_expr is not None else []
-    for message in faults:
-        bound.fault(bound.position(spec, "when"), f"when: {message}")
+    for fault in faults:
+        offset, message = (0, fault) if isinstance(fault, str) else fault
+        bound.fault(bound.inside(spec, "when", offset=offset), f"when: {message}")
     if faults:
         return
     fields = named_groups(item.rule)

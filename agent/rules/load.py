@@ -19,7 +19,7 @@ from agent.rules.checks import CheckExpr, LoadedRule, check_rules
 from agent.rules.compile import compile_rules
 from agent.rules.compile_dialect import compile_dialect
 from agent.rules.dialect_spec import DialectFile
-from agent.rules.digest import digest
+from agent.rules.digest import canonical, digest
 from agent.rules.model import Dialect, RuleSet
 from agent.rules.spec import RuleFile
 from agent.schema import Bound, Document, Fault, bind, kind_of, parse_document, read_document, sort_faults
@@ -106,6 +106,7 @@ def load_files(
         take(read_document(path), verify=True, target=user_dialects)
     dialects.update(user_dialects)
 
+    rules = _without_copies(rules, own)
     check_rules(own, dialects, check_expr, known=[item.rule.alert for item in rules])
     off = frozenset(disabled)
     kept = tuple(item.rule for item in rules if item.rule.alert not in off)
@@ -115,6 +116,16 @@ def load_files(
         result.faults.extend(bound.faults)
     result.faults = sort_faults(result.faults)
     return result
+
+
+def _without_copies(rules: list[LoadedRule], own: list[LoadedRule]) -> list[LoadedRule]:
+    """Leaves out bundled rules that a user's file repeats word for word, as when the bundled files themselves are named
+    (``wedgewatch test rules/``) or a pack was copied to be changed."""
+    if len(own) == len(rules):
+        return rules
+    mine = {id(item) for item in own}
+    repeated = {canonical(item.rule) for item in own}
+    return [item for item in rules if id(item) in mine or canonical(item.rule) not in repeated]
 
 
 def is_dialect(document: Document) -> bool:

@@ -56,6 +56,7 @@ MAX_RENDERED: Final = 64 * 1024
 
 _TAG: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _PATH: Final = re.compile(r"\s*([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\s*")
+_LITERAL: Final = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)')\s*""")
 _FILTER: Final = re.compile(r"""\|\s*([A-Za-z_]\w*)\s*(?:\(\s*(?:"([^"]*)"|'([^']*)'|(-?\d+(?:\.\d+)?))\s*\))?\s*""")
 
 
@@ -118,6 +119,14 @@ _MISTAKES: Final[tuple[tuple[str, str], ...]] = (
 class _Lookup:
     path: tuple[str, ...]
     filters: tuple[tuple[str, str | None], ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Literal:
+    """``{{ "{{" }}``: the way to write braces."""
+
+    text: str
     source: str
 
 
@@ -190,8 +199,8 @@ def _known() -> str:
 
 
 @lru_cache(maxsize=1024)
-def _parse(text: str) -> tuple[str | _Lookup | _Broken, ...]:
-    parts: list[str | _Lookup | _Broken] = []
+def _parse(text: str) -> tuple[str | _Lookup | _Literal | _Broken, ...]:
+    parts: list[str | _Lookup | _Literal | _Broken] = []
     end = 0
     for tag in _TAG.finditer(text):
         if tag.start() > end:
@@ -203,7 +212,7 @@ def _parse(text: str) -> tuple[str | _Lookup | _Broken, ...]:
     return tuple(parts)
 
 
-def _plain(text: str) -> list[str | _Lookup | _Broken]:
+def _plain(text: str) -> list[str | _Lookup | _Literal | _Broken]:
     at = text.find("{{")
     if at < 0:
         return [text]
@@ -211,7 +220,10 @@ def _plain(text: str) -> list[str | _Lookup | _Broken]:
     return [text[:at], broken] if at else [broken]
 
 
-def _tag(inside: str, source: str) -> _Lookup | _Broken:
+def _tag(inside: str, source: str) -> _Lookup | _Literal | _Broken:
+    literal = _LITERAL.fullmatch(inside)
+    if literal is not None:
+        return _Literal(literal[1] if literal[1] is not None else literal[2], source)
     path = _PATH.match(inside)
     start = 2 + len(inside) - len(inside.lstrip())
     stripped = inside.strip()
@@ -242,11 +254,13 @@ def _tag(inside: str, source: str) -> _Lookup | _Broken:
     return _Lookup(tuple(path[1].split(".")), tuple(filters), source)
 
 
-def _shown(part: str | _Lookup | _Broken, values: Mapping[str, Any]) -> str:
+def _shown(part: str | _Lookup | _Literal | _Broken, values: Mapping[str, Any]) -> str:
     if isinstance(part, str):
         return part
     if isinstance(part, _Broken):
         return part.source
+    if isinstance(part, _Literal):
+        return part.text
     value: Any = values
     for name in part.path:
         value = value.get(name) if isinstance(value, Mapping) else None

@@ -35,7 +35,7 @@ from agent.schema.scalars import Scalar, convert_scalar, expected, members_of, s
 if TYPE_CHECKING:
     from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-__all__ = ["Bound", "FieldInfo", "bind", "field_infos"]
+__all__ = ["Bound", "FieldInfo", "bind", "field_infos", "plain_tree"]
 
 T = TypeVar("T")
 Path = tuple[str | int, ...]
@@ -134,6 +134,13 @@ def bind(
     if value is not _INVALID:
         bound.value = value
     return bound
+
+
+def plain_tree(document: Document) -> Any:
+    """The whole document as plain mappings, tuples and scalars, for files of another program's shape."""
+    if document.root is None:
+        return None
+    return _Binder(Bound(document), None, "", frozenset()).anything(document.root, ())
 
 
 @cache
