@@ -1,0 +1,242 @@
+"""The scheduler, without torch: one ``step()``, and in its order lies the failure.
+
+    capacity -> pack to A with estimates -> claim KV -> prepare inputs, assert against H -> forward -> grow, release
+
+Between packing and preparing, estimates become facts: a draft turns out one token longer, a cached prefix turns out
+evicted, a decode needs one more block. Whoever was admitted on an estimate then holds a *claim*. A claim on the step
+that exceeds H ends in the assertion below. Claims on the pool that can neither be met nor withdrawn end in a ``step()``
+that schedules nothing, for ever.
+
+No branch here looks at a clock, at a request's number or at a count chosen in advance: a test reads this file for that.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from .config import Config
+from .kv_cache import KVCache, chain
+from .request import Request
+from .transfer import Connector
+
+__all__ = ["Batch", "Claim", "Row", "SampleState", "Scheduler"]
+
+
+@dataclass(slots=True)
+class Row:
+    """A request's part of one step: ``tokens`` were packed, ``charged`` of them against A."""
+
+    request: Request
+    tokens: int
+    charged: int
+    draft: int = 0  # appended behind the one sampled token
+
+    prompt_tokens: int = 0  # of what was appended, known once the step is prepared
+
+    @property
+    def appended(self) -> int:
+        """What this row really puts into the step, known once KV is claimed."""
+        return min(self.tokens, self.request.remaining) + self.draft
+
+
+@dataclass(slots=True)
+class Batch:
+    rows: list[Row] = field(default_factory=list)
+    arrivals: list[Row] = field(default_factory=list)  # packed, but not admitted before their KV is claimed
+
+    @property
+    def charged(self) -> int:
+        return sum(row.charged for row in self.rows) + sum(row.charged for row in self.arrivals)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A request that cannot go on: it holds ``held`` blocks and needs ``need`` more, of which ``free`` exist."""
+
+    request: int
+    held: int
+    need: int
+    free: int
+
+
+SampleState = list[list[int]]
+"""For each row the tokens that came out: none (prompt not finished), or one and the accepted part of its draft."""
+
+
+class Scheduler:
+    """Requests in :attr:`waiting` hope, requests in :attr:`running` hold."""
+
+    def __init__(self, config: Config) -> None:
+        self.config, self.rules = config, config.rules
+        self.kv = KVCache(config.kv_blocks, config.block_tokens, keep=self.rules.prefix_cache)
+        self.connector = (
+            Connector(config.block_tokens, config.link_blocks, config.host_blocks) if self.rules.offload else None
+        )
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []
+        self.draft = self.draft_seen = 1  # this step's draft length, and the one the packer knows of
+        self.max_num_tokens = config.hard_tokens
+        self.position_ids = memoryview(array("q", bytes(8 * config.hard_tokens)))  # H is the size of real buffers
+        self.total_num_tokens = 0
+        self.claims: list[Claim] = []  # not satisfied in the last step
+        self.finished: list[Request] = []  # in the last step
+        self.preemptions = 0
+
+    def add(self, request: Request) -> None:
+        if self.rules.prefix_cache or self.connector:
+            request.hashes = chain(request.prompt, self.config.block_tokens)
+        self.waiting.append(request)
+
+    def step(self, forward_step: Callable[[Batch], SampleState | None]) -> Batch:
+        """One iteration; ``forward_step`` runs :meth:`prepare` and the model, or reports failure as None."""
+        self.claims.clear()
+        self.finished.clear()
+        if self.connector:
+            self.connector.advance(self.waiting)
+        batch = self.pack()
+        self.claim(batch)
+        if batch.rows:
+            sample_state = forward_step(batch)
+            assert sample_state is not None, "Sampling failed"
+            self.update(batch, sample_state)
+        self.kv.check(self.requests())
+        return batch
+
+    def pack(self) -> Batch:
+        """Fill the step up to A: decodes first, then prompts begun, then the queue in order."""
+        batch, budget = Batch(), self.config.step_tokens
+        for request in self.running:
+            if request.decoding and (cost := 1 + self.draft_seen * self.rules.speculate) <= budget:
+                batch.rows.append(Row(request, 1, cost))
+                budget -= cost
+        for request in self.running:
+            if not request.decoding and (row := self.chunk(request, budget)):
+                batch.rows.append(row)
+                budget -= row.charged
+        promised, seats = 0, self.config.max_batch - len(self.running) - sum(1 for r in self.waiting if r.blocks)
+        for request in self.waiting:
+            if seats <= 0 and not request.blocks:
+                break
+            if request.loading:
+                continue
+            seats -= not request.blocks
+            if self.connector and self.connector.fetch(request, self):
+                continue
+            row = self.chunk(request, budget)
+            if row is None or not self.fits(need := self.admission_need(request, row), promised):
+                break  # the head of the queue waits, and all behind it
+            promised += need
+            batch.arrivals.append(row)
+            budget -= row.charged
+        return batch
+
+    def chunk(self, request: Request, budget: int) -> Row | None:
+        """As much of the prompt as fits. A last chunk is charged without what the cache is *believed* to save."""
+        reusable = 0 if request.computed else len(self.kv.hit(request)) * self.config.block_tokens
+        if (cost := request.remaining - reusable) <= budget:
+            return Row(request, request.remaining, cost)
+        size = budget - budget % self.config.block_tokens
+        return Row(request, size, size) if size else None
+
+    def admission_need(self, request: Request, row: Row) -> int:
+        """Blocks that must be free before this request may run: the promise that the profile makes."""
+        if self.rules.admission == "chunk":
+            return self.kv.blocks_for(row.tokens)
+        shared = sum(1 for block in self.kv.hit(request) if self.kv.holders[block]) + len(request.blocks)
+        return self.kv.blocks_for(self.target(request, row)) - shared
+
+    def target(self, request: Request, row: Row) -> int:
+        """Tokens for which the request should hold blocks once this step is claimed."""
+        if self.rules.admission == "reserve":
+            return len(request.prompt) + request.max_new + self.config.lookahead
+        if self.rules.admission == "prompt" and not request.decoding:
+            return request.length
+        return request.computed + row.tokens
+
+    def fits(self, need: int, promised: int) -> bool:
+        ceiling = int(self.config.kv_ceiling * self.config.kv_blocks)
+        return need + promised <= self.kv.available and self.kv.held + need + promised <= ceiling
+
+    def claim(self, batch: Batch) -> None:
+        """Make the estimates true: blocks for what runs, then admission for what was packed from the queue."""
+        before = self.preemptions
+        for row in list(batch.rows):
+            while row.request.blocks and not self.kv.grow(row.request, self.target(row.request, row)):
+                if not self.rules.preempt:
+                    self.claims.append(self.unmet(row.request, self.target(row.request, row)))
+                    batch.rows.remove(row)  # holds what it has, and waits for another to let go
+                    break
+                self.preempt(self.running[-1], batch)
+        for row in batch.arrivals:
+            request = row.request
+            if self.preemptions > before or not self.fits(self.admission_need(request, row), 0):
+                break
+            if not request.computed:
+                request.computed = request.cached = self.kv.share(request)
+            self.kv.grow(request, self.target(request, row))
+            self.waiting.remove(request)
+            self.running.append(request)
+            batch.rows.append(row)
+        batch.arrivals.clear()
+        for row in batch.rows:
+            row.draft = self.draft if self.rules.speculate and row.request.decoding else 0
+
+    def preempt(self, victim: Request, batch: Batch) -> None:
+        """Withdraw a claim: what the victim held is free, what it computed is lost."""
+        self.kv.release(victim)
+        victim.computed, victim.preemptions, self.preemptions = 0, victim.preemptions + 1, self.preemptions + 1
+        self.running.remove(victim)
+        self.waiting.appendleft(victim)
+        batch.rows[:] = [row for row in batch.rows if row.request is not victim]
+
+    def prepare(self, batch: Batch) -> memoryview:
+        """Positions of every token of the step, in the buffers of H tokens that the model reads."""
+        position_ids = array("q")
+        for row in batch.rows:
+            row.prompt_tokens = 0 if row.request.decoding else row.appended
+            position_ids.extend(range(row.request.computed, row.request.computed + row.appended))
+        total_num_tokens = self.total_num_tokens = len(position_ids)
+        assert total_num_tokens <= self.max_num_tokens, (
+            f"total_num_tokens ({total_num_tokens}) should be less than or equal to "
+            f"max_num_tokens ({self.max_num_tokens})"
+        )
+        self.position_ids[:total_num_tokens] = memoryview(position_ids)
+        return self.position_ids[:total_num_tokens]
+
+    def update(self, batch: Batch, sample_state: SampleState) -> None:
+        """Grow by what was sampled, release what is finished, and set the next draft length by what was accepted."""
+        drafted = accepted = 0
+        for row, tokens in zip(batch.rows, sample_state, strict=True):
+            request = row.request
+            if row.draft:
+                drafted += 1
+                accepted += len(tokens) > row.draft
+            request.computed += len(tokens) if request.decoding else row.appended
+            for token in tokens:
+                request.output.append(token)
+                if token == request.stop_token or len(request.output) >= request.max_new:
+                    self.finish(request, "stop" if token == request.stop_token else "length")
+                    break
+        if drafted:
+            following = self.draft + (1 if 2 * accepted >= drafted else -1)
+            self.draft_seen, self.draft = self.draft, max(1, min(self.config.max_draft, following))
+
+    def finish(self, request: Request, reason: str, error: str = "") -> None:
+        """The request is over: it releases what it holds. For one that is aborted or failed, too."""
+        request.finish_reason, request.error = reason, error
+        if self.connector:
+            self.connector.store(request)
+        self.kv.release(request)
+        (self.running if request in self.running else self.waiting).remove(request)
+        self.finished.append(request)
+
+    def unmet(self, request: Request, tokens: int) -> Claim:
+        held = len(request.blocks)
+        return Claim(request.id, held, self.kv.blocks_for(tokens) - held, self.kv.available)
+
+    def requests(self) -> Iterator[Request]:
+        yield from self.running
+        yield from self.waiting
