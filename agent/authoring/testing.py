@@ -63,7 +63,7 @@ def run_tests(
         print("the files have faults, no test was run", file=out)
         return 2
     results = []
-    for result in run_files(loaded.ruleset, _asked_for(loaded.rule_files)):
+    for result in run_files(loaded.ruleset, loaded.own_files):
         results.append(result)
         if verbose or not result.passed:
             print(_report(result), file=out)
@@ -75,22 +75,18 @@ def run_tests(
     return 1 if failed else 0
 
 
-def _asked_for(files: Iterable[Bound[RuleFile]]) -> Iterator[Bound[RuleFile]]:
-    """The files of the user; bundled ones, which came along, have no path on disk."""
-    return (file for file in files if os.path.exists(file.document.file))
-
-
 def run_files(ruleset: RuleSet, files: Iterable[Bound[RuleFile]]) -> Iterator[CaseResult]:
     """Runs every test of the files against one rule set."""
-    for file in files:
-        if file.value is None:
-            continue
-        folder = os.path.dirname(file.document.file)
-        for test in file.value.tests:
-            yield _run_test(ruleset, test, folder, str(file.position(test)))
+    with tempfile.TemporaryDirectory(prefix="wedgewatch-patterns-") as cache:  # patterns are compiled once for all
+        for file in files:
+            if file.value is None:
+                continue
+            folder = os.path.dirname(file.document.file)
+            for test in file.value.tests:
+                yield _run_test(ruleset, test, folder, str(file.position(test)), Path(cache))
 
 
-def _run_test(ruleset: RuleSet, test: TestSpec, folder: str, place: str) -> CaseResult:
+def _run_test(ruleset: RuleSet, test: TestSpec, folder: str, place: str, cache_dir: Path) -> CaseResult:
     trace = Trace(ruleset, engine=test.engine, timezone=test.timezone)
     try:
         alerts = run_case(
@@ -104,6 +100,7 @@ def _run_test(ruleset: RuleSet, test: TestSpec, folder: str, place: str) -> Case
             until=test.until,
             folder=folder,
             trace=trace,
+            cache_dir=cache_dir,
         )
     except (OSError, ValueError) as error:
         return CaseResult(place, test.name, (f"cannot be run: {error}",))
@@ -129,6 +126,7 @@ def run_case(
     until: str | None = None,
     folder: str = "",
     trace: Trace | None = None,
+    cache_dir: Path | None = None,
 ) -> list[Alert]:
     """Every transition that a log and metrics lead to.
 
@@ -162,6 +160,7 @@ def run_case(
             engine=engine,
             timezone=zone,
             until=parse_rfc3339(until) if until is not None else None,
+            cache_dir=cache_dir,
         ).alerts
 
 

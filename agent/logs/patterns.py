@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from re import _constants as _c  # type: ignore[attr-defined]  # private, and the only parser of re's syntax there is
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any, Final
@@ -100,6 +101,7 @@ class Analysis:
     safe_length: int
 
 
+@lru_cache(maxsize=8192)  # reloads and rule tests make engines of the same patterns again and again
 def analyse(matcher: Matcher) -> Analysis:
     """Prefilter, literals and cost of a matcher. A pattern that ``re`` cannot parse gives an empty analysis."""
     if matcher.kind == "contains":
@@ -120,6 +122,7 @@ def analyse(matcher: Matcher) -> Analysis:
     return Analysis(expression, literals, fold, _SAFE_LENGTH.get(hazard, 0))
 
 
+@lru_cache(maxsize=1024)
 def first_characters(pattern: str) -> frozenset[str] | None:
     """The ASCII characters a match of ``pattern`` may begin with; None when that cannot be told."""
     try:

@@ -31,10 +31,12 @@ _SUFFIXES: Final = (".yaml", ".yml")
 
 @dataclass(slots=True)
 class LoadedFiles:
-    """What a set of files holds: the rule set, the bound files behind it (for tests and tools), all faults."""
+    """What a set of files holds: the rule set, the bound files behind it (``own_files``: those that are not bundled), all
+    faults."""
 
     ruleset: RuleSet = field(default_factory=RuleSet)
     rule_files: list[Bound[RuleFile]] = field(default_factory=list)
+    own_files: list[Bound[RuleFile]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
 
@@ -96,6 +98,8 @@ def load_files(
         rules.extend(made)
         if verify:
             own.extend(made)
+        if target is user_dialects:
+            result.own_files.append(rule_bound)
 
     if bundled:
         for document in bundled_files():
