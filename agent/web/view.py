@@ -68,7 +68,8 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class ServerView:
-    """A watched server now. ``why`` is one sentence that a tired reader understands ("214 requests wait, ...").
+    """A watched server now. ``why`` is one sentence that a tired reader understands ("214 requests wait, but nothing
+    finishes"), without a span of time: the page counts that on from ``since``.
 
     ``values`` holds the newest signals by name and the series of :data:`PLOT_SIGNALS`; ``deadline_s`` is how long a
     silence must last here before it is called a stall, and ``deadline_source`` where that number comes from.

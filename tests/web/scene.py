@@ -148,9 +148,9 @@ def deadlock_alert() -> Alert:
                 "client disconnects (0 aborts)",
             ],
             "actions": [
-                "Keep evidence: it was taken at 09:02:12, see below.",
-                "Restart: kubectl delete pod trtllm-0",
-                "Prevent: cap concurrency at 48, or lower --max_batch_size; see the runbook.",
+                "Keep evidence: it was taken at 09:02:12, see the proof.",
+                "Restart: `kubectl delete pod trtllm-0`",
+                "Prevent: cap concurrency at 48, or lower `--max_batch_size`; see the runbook.",
             ],
             "deadline_s": 10,
             "deadline_source": "the event loop's own last line",
@@ -379,7 +379,7 @@ def bad_night() -> MemoryView:
     servers = [
         ServerView(
             "trtllm-0", "tensorrt_llm", "stalled", ONSET,
-            "214 requests wait and 40 run, but nothing has finished and no token has come out for 3m15s.",
+            "214 requests wait and 40 run, but nothing finishes and no token comes out.",
             {"model": "llama-3-70b", "cluster": "eu1"},
             {"requests_waiting": 214, "requests_running": 40, "finished_per_minute": 0,
              "generation_tokens_per_second": 0, "kv_cache_usage_ratio": 0.97},
@@ -401,7 +401,7 @@ def bad_night() -> MemoryView:
         ),
         ServerView(
             "vllm-1", "vllm", "unknown", NOW - 95,
-            "Its metrics page has not answered for 1m35s, so it is not known whether work goes on.", {"cluster": "eu1"},
+            "Its metrics page does not answer, so it is not known whether work goes on.", {"cluster": "eu1"},
             {}, (Replica("", "unknown", NOW - 95),), NOW - 96, NOW - 90, NOW - 95,
             "no answer within 3 s from http://10.0.4.7:8000/metrics", NOW - 50000, 41.0, "the gaps seen so far",
         ),
