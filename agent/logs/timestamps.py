@@ -207,9 +207,12 @@ def _compile(pattern: str) -> tuple[str, set[str]]:
         if part == "%%":
             out.append("%")
         elif part[0] != "%":
-            # A fraction is written with a point by some and a comma by others, whatever the pattern says.
+            # A fraction is written with a point by some and a comma by others, whatever the pattern says; one space
+            # stands for any, as in strptime (syslog pads the day).
             following = parts[index + 1] if index + 1 < len(parts) else ""
-            out.append(re.escape(part[:-1]) + "[.,]" if following == "%f" and part[-1] in ".," else re.escape(part))
+            end = "[.,]" if following == "%f" and part[-1] in ".," else ""
+            literal = re.escape(part[:-1] if end else part)
+            out.append(re.sub(r"(?:\\\s)+", r"\\s+", literal) + end)
         elif part[1:] in _DIRECTIVES:
             letter = part[1]
             if letter in fields:
@@ -299,11 +302,14 @@ def _nearest_year(
     month: int, day: int, clock: tuple[int, int, int], offset: int | None, context: TimeContext
 ) -> float | None:
     reference = context.reference
-    known = reference.span or reference.full
-    around = context.near or (known[0] if known is not None else context.observed) or reference.moment()
-    year = time.gmtime(around).tm_year
+    if context.near is not None:
+        around = [context.near]
+    else:
+        around = [*(reference.span or reference.full or ()), context.observed or reference.moment()]
     # 29 February needs up to eight years to come round again.
-    years = range(year - 8, year + 9) if (month, day) == (2, 29) else (year - 1, year, year + 1)
+    reach = 8 if (month, day) == (2, 29) else 1
+    middles = {time.gmtime(moment).tm_year for moment in around}
+    years = sorted({middle + shift for middle in middles for shift in range(-reach, reach + 1)})
     candidates = [
         stamp
         for candidate in years
