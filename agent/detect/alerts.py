@@ -54,7 +54,7 @@ class LiveAlert:
         before = self.current
         if before is None or before.state == "pending":
             state: AlertState = "firing" if now >= finding.due else "pending"
-            fired_at = max(finding.due, finding.alert.starts_at) if state == "firing" else None
+            fired_at = now if state == "firing" else None
             starts_at = min(finding.alert.starts_at, before.starts_at) if before else finding.alert.starts_at
         else:
             state, fired_at, starts_at = "firing", before.fired_at, before.starts_at

@@ -35,14 +35,16 @@ MAX_BODY: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A complete fingerprint. ``completed`` is the time of its last required stage; ``decided`` is when the ``absent``
-    conditions can no longer rule it out. ``terminal``: a line said that no work follows."""
+    """A complete fingerprint. ``completed`` is the time of its last required stage, ``last`` of its last stage of all;
+    ``decided`` is when the ``absent`` conditions can no longer rule it out. ``terminal``: a line said that no work
+    follows."""
 
     rule: Rule
     key: tuple[str, ...]
     stages: tuple[StageEvidence, ...]
     started: float
     completed: float
+    last: float
     decided: float
     terminal: bool
     rank: str = ""
@@ -192,6 +194,7 @@ class FingerprintMatcher:
             stages=stages,
             started=min(started, completed),
             completed=completed,
+            last=max(completed, max(item.timestamp for item in stages)),
             decided=completed + self.fingerprint.absent_after,
             terminal=terminal,
             rank=rank,

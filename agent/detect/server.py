@@ -216,14 +216,13 @@ class ServerDetector:
     def _matches(self, instance: str) -> list[Match]:
         """Complete fingerprints that may speak of this engine, still inside their window."""
         several = len(self.trackers) > 1
-        out = []
-        for index, matcher in self._matchers.items():
-            if not self.applies(self._rules[index]):
-                continue
-            for match in matcher.matches():
-                if not (several and match.engine_index and match.engine_index != instance):
-                    out.append(match)
-        return out
+        return [
+            match
+            for index, matcher in self._matchers.items()
+            if self.applies(self._rules[index])
+            for match in matcher.matches()
+            if not (several and match.engine_index and match.engine_index != instance)
+        ]
 
     def _holds(self, rule: Rule, instance: str) -> Callable[[], bool]:
         return lambda: not rule.when or self.signals.holds(rule.when, self.now, instance)

@@ -21,8 +21,8 @@ __all__ = ["NAMELESS", "Verdict", "contradicted", "critical_verdict", "name_rank
 
 NAMELESS: Final = frozenset({"silent_stall", "engine_dead", "crash"})
 """Failures that say that something stopped, not why: any cause replaces them."""
-_SLACK: Final = 5.0
-"""Seconds after a symptom in which signs of progress may still be echoes from before it."""
+_SLACK: Final = 2.0
+"""Seconds by which the clocks of log and metrics are trusted to agree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,16 @@ def name_rank(rule: Rule, *, matched: bool) -> tuple[int, int]:
 
 
 def contradicted(match: Match, tracker: ProgressTracker) -> bool:
-    """Did work demonstrably go on after the lines said that it would not? One look may still show what was done before
-    the symptom; two looks, the last of them well after it, cannot."""
-    later = [p for p in tracker.points if p.progress and p.timestamp > match.completed + 1e-9]
-    return len(later) >= 2 and later[-1].timestamp > match.completed + _SLACK
+    """Did work demonstrably go on after the lines said that it would not?
+
+    A look shows what was done since the look before, so it only counts when that one, too, came after the last line;
+    and one look is not enough, since clocks of log and metrics may differ by a few seconds."""
+    later = 0
+    for point in reversed(tracker.points):
+        if point.timestamp - point.step <= match.last + _SLACK:
+            break
+        later += point.progress
+    return later >= 2
 
 
 def critical_verdict(
@@ -69,7 +75,7 @@ def critical_verdict(
     if stall is None:
         for match in live:
             if match.rule.progress == "stalled" and now >= match.decided:
-                stall = tracker.with_evidence(match.completed)
+                stall = tracker.with_evidence(match.last)
                 if stall is not None:
                     tracker.stall = stall
                     break
@@ -115,24 +121,28 @@ def _stalled(
 
 
 def _by_lines(named: list[Match], tracker: ProgressTracker, now: float) -> Verdict | None:
-    """No stall is seen: lines may still prove one where the signals are silent, or a death."""
-    best: Verdict | None = None
+    """No stall is seen: lines may still prove one where the signals are silent, or a death.
+
+    ``named`` comes best name first. The name is that of the first that applies; when it is due is decided by whichever
+    match proves it: "the loop's thread is gone" also proves the deadlock that an earlier line named.
+    """
+    best: Match | None = None
+    due: float | None = None
+    died = False
     for match in named:
-        dead = FAILURE_FAMILY.get(match.rule.failure) == "dead" and match.rule.progress != "stalled"
-        looks = [p for p in tracker.points if p.timestamp > match.completed + 1e-9]
-        watched = bool(looks) and (looks[-1].in_flight or 0.0) > 0
-        proves = (match.terminal and not watched) or (dead and match.rule.progress == "")
-        onset = match.started if match.terminal or dead else match.completed
-        if proves:
-            blind_death = tracker.failed_since is not None and dead
-            verdict = Verdict(
-                match.rule, match, None, "confirmed" if blind_death else "probable", onset,
-                max(match.decided, match.completed + match.rule.for_seconds),
-            )  # fmt: skip
-        elif match.rule.progress in ("", "stalled"):
-            verdict = Verdict(match.rule, match, None, "suspected", onset, None)
-        else:
+        dead = FAILURE_FAMILY.get(match.rule.failure) == "dead" and match.rule.progress == ""
+        if not dead and match.rule.progress != "stalled":
             continue
-        if best is None or (verdict.due is not None and best.due is None):
-            best = verdict
-    return best
+        best = best or match
+        look = tracker.points[-1] if tracker.points else None
+        watched = look is not None and look.timestamp > match.last and (look.in_flight or 0.0) > 0
+        if dead or (match.terminal and not watched):
+            ripe = max(match.decided, match.last + match.rule.for_seconds)
+            due = ripe if due is None else min(due, ripe)
+            died = died or dead
+    if best is None:
+        return None
+    if due is None:
+        return Verdict(best.rule, best, None, "suspected", best.completed, None)
+    confidence: Confidence = "confirmed" if died and tracker.failed_since is not None else "probable"
+    return Verdict(best.rule, best, None, confidence, best.started, due)
