@@ -182,7 +182,7 @@ def fetch(
         raise FetchError("refused", f"{near.host}:{near.port}: {printable(error.strerror or str(error))}") from None
     finally:
         if wire is not None:
-            wire.close()
+            wire.hang_up()
 
 
 def _authorization(endpoint: Endpoint) -> dict[str, str]:
@@ -238,14 +238,14 @@ def _body(response: http.client.HTTPResponse, wire: _Wire, max_bytes: int) -> tu
     partial = False
     while True:
         try:
-            block = response.read(_BLOCK)
+            block = response.read1(_BLOCK)
         except http.client.IncompleteRead as error:
             block, partial = error.partial, True
         except ConnectionError:
             block, partial = b"", True
         last = partial or not block
         if not block and response.length:
-            partial = True  # read(n) does not raise when the promised length is not reached
+            partial = True  # http.client does not raise when the promised length is not reached
         if unpacker is not None and block:
             try:
                 # one byte more than allowed is enough to know; a bomb is never unpacked further
@@ -298,6 +298,9 @@ class _Wire:
         return io.BufferedReader(_WireReader(self))
 
     def close(self) -> None:
+        """Does nothing: ``http.client`` closes its socket before the answer is read when the server says "close"."""
+
+    def hang_up(self) -> None:
         self._sock.close()
 
 

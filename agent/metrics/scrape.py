@@ -159,7 +159,7 @@ class Scraper:
                 "or format: trtllm_json if nobody else reads those records",
             )
         if page.kind == "other":
-            raise FetchError("parse", f"no line of the answer is a metric (it begins {_beginning(body)!r})")
+            raise FetchError("parse", f"no line of the answer is a metric (it begins '{_beginning(body)}')")
         samples = self._mapper.map(page, server=self._server, timestamp=now, repeats=self._count_repeats(digest, page))
         return samples, page
 
@@ -180,7 +180,7 @@ class Scraper:
 
 
 def _beginning(body: bytes) -> str:
-    return printable(body[:60].decode("utf-8", "backslashreplace").strip(), 40)
+    return printable(body[:60].decode("utf-8", "replace").strip(), 40)
 
 
 def _without_secrets(location: str) -> str:
