@@ -261,11 +261,6 @@ def _scan(arguments: argparse.Namespace) -> int:
         print(json.dumps(alert.to_json(), ensure_ascii=False), flush=False)
 
     bar = ProgressBar(arguments.logs, sys.stderr) if sys.stderr.isatty() and not as_json else None
-    trace = None
-    if arguments.explain:
-        from agent.authoring.explain import Trace
-
-        trace = Trace(ruleset)
     try:
         result = scan(
             ruleset,
@@ -279,7 +274,6 @@ def _scan(arguments: argparse.Namespace) -> int:
             cache_dir=cache_dir(),
             progress=bar.update if bar is not None else None,
             on_alert=emit if as_json else None,
-            trace=trace,
         )
     except OSError as error:
         raise UsageError(f"{error.filename or 'input'}: {error.strerror or error}; nothing was decided") from error
@@ -290,7 +284,14 @@ def _scan(arguments: argparse.Namespace) -> int:
         print(json.dumps(result.summary()))
     else:
         print_report(result, sys.stdout, color=sys.stdout.isatty() and "NO_COLOR" not in os.environ)
-    if trace is not None:
+    if arguments.explain:
+        from agent.authoring.explain import Trace
+
+        if "-" in arguments.logs:
+            raise UsageError("--explain reads the log twice, which standard input does not allow; give a file")
+        trace = Trace(ruleset, engine=result.engine, timezone=arguments.timezone)
+        for name in arguments.logs:
+            trace.read(name, span=(samples[0].timestamp, samples[-1].timestamp) if samples else None)
         print(trace.render(result), file=sys.stderr if as_json else sys.stdout)
     return 1 if result.fired else 0
 
@@ -299,14 +300,14 @@ def _samples(arguments: argparse.Namespace, ruleset: RuleSet) -> tuple[list[Any]
     if not arguments.metrics:
         return [], ""
     from agent.metrics.mapping import SignalMapper
-    from agent.metrics.openmetrics import OpenMetricsError, read_samples
+    from agent.metrics.openmetrics import SeriesFileError, read_samples
 
     mapper = SignalMapper(ruleset.dialects, arguments.engine)
     try:
         samples = read_samples(arguments.metrics, mapper, arguments.server)
     except OSError as error:
         raise UsageError(f"{arguments.metrics}: {error.strerror or error}") from error
-    except OpenMetricsError as error:
+    except SeriesFileError as error:
         raise UsageError(str(error)) from error
     return samples, mapper.engine
 

@@ -78,6 +78,7 @@ def critical_verdict(
                 stall = tracker.with_evidence(match.last)
                 if stall is not None:
                     tracker.stall = stall
+                    tracker.advance(now)  # the state is named anew
                     break
     named = sorted(
         (m for m in live if holds(m.rule, now)),
