@@ -51,9 +51,10 @@ CREATE TABLE IF NOT EXISTS offsets(source TEXT PRIMARY KEY, value TEXT NOT NULL)
 CREATE TABLE IF NOT EXISTS state(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS alerts(
     id INTEGER PRIMARY KEY AUTOINCREMENT, fingerprint TEXT NOT NULL, state TEXT NOT NULL, opened REAL NOT NULL,
-    updated REAL NOT NULL, closed REAL, body TEXT NOT NULL);
+    updated REAL NOT NULL, closed REAL, planned INTEGER NOT NULL DEFAULT 0, body TEXT NOT NULL);
 CREATE UNIQUE INDEX IF NOT EXISTS alerts_open ON alerts(fingerprint) WHERE closed IS NULL;
 CREATE INDEX IF NOT EXISTS alerts_by_fingerprint ON alerts(fingerprint, id);
+CREATE INDEX IF NOT EXISTS alerts_unplanned ON alerts(id) WHERE planned = 0;
 CREATE INDEX IF NOT EXISTS alerts_closed ON alerts(closed) WHERE closed IS NOT NULL;
 CREATE TABLE IF NOT EXISTS pages(
     id INTEGER PRIMARY KEY AUTOINCREMENT, receiver TEXT NOT NULL, key TEXT NOT NULL, group_key TEXT NOT NULL,
@@ -151,11 +152,14 @@ class Store:
         alerts: Sequence[Alert] = (),
         pages: Sequence[Page] = (),
         outbox: Sequence[OutboxRow] = (),
+        planned: Sequence[int] = (),
+        drop: Sequence[int] = (),
     ) -> list[int]:
         """Writes everything given, or (when the process dies) nothing. Returns the ids of the pages, in order.
 
         ``offsets`` maps a source to any JSON value and replaces what it held; ``state`` is the detector's snapshot;
-        ``named_state`` other snapshots by name. A page with an id is rewritten, one without is added.
+        ``named_state`` other snapshots by name. A page with an id is rewritten, one without is added. ``planned``: ids
+        of alerts that the dispatcher has dealt with; ``drop``: pages whose dead rows are of no use any more.
         """
         now = self._clock()
         offset_rows = [(source, dump(value)) for source, value in (offsets or {}).items()]
@@ -175,6 +179,10 @@ class Store:
             for row in outbox:
                 page = row.page if row.page > 0 else ids[-row.page - 1]
                 put_outbox(db, row, page)
+            db.executemany("UPDATE alerts SET planned = 1 WHERE id = ?", [(item,) for item in planned])
+            db.executemany(
+                "UPDATE outbox SET state = 'dropped' WHERE page = ? AND state = 'dead'", [(item,) for item in drop]
+            )
             return ids
 
         with self._database.lock:
@@ -194,9 +202,16 @@ class Store:
         return json.loads(rows[0]["value"]) if rows else None
 
     def alerts(
-        self, *, open: bool | None = None, since: float | None = None, fingerprint: str | None = None, limit: int = 1000
+        self,
+        *,
+        open: bool | None = None,
+        since: float | None = None,
+        fingerprint: str | None = None,
+        planned: bool | None = None,
+        limit: int = 1000,
     ) -> list[StoredAlert]:
-        """Alerts by state, newest episode first; ``since`` bounds the last update of closed ones."""
+        """Alerts by state, newest episode first; ``since`` bounds the last update of closed ones, ``planned`` tells
+        those that the dispatcher has dealt with."""
         where, values = ["1"], list[Any]()
         if open is not None:
             where.append("closed IS NULL" if open else "closed IS NOT NULL")
@@ -206,10 +221,21 @@ class Store:
         if fingerprint is not None:
             where.append("fingerprint = ?")
             values.append(fingerprint)
+        if planned is not None:
+            where.append("planned = 1" if planned else "planned = 0")
         rows = self._database.read(
             f"SELECT * FROM alerts WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?", *values, max(0, limit)
         )
         return [stored_alert(row) for row in rows]
+
+    def episodes(self, fingerprint: str, since: float) -> list[float]:
+        """When the episodes of an alert began that were open at or after ``since``, oldest first."""
+        rows = self._database.read(
+            "SELECT opened FROM alerts WHERE fingerprint = ? AND (closed IS NULL OR closed >= ?) ORDER BY id",
+            fingerprint,
+            since,
+        )
+        return [float(row["opened"]) for row in rows]
 
     # -- pages -------------------------------------------------------------------------------------------------------
 
@@ -318,7 +344,7 @@ class Store:
         self._write(write)
 
     def revive(self, ids: Sequence[int] | None = None) -> int:
-        """Dead rows (all, or those given) go back into the queue, due now. Returns how many. Its page is open again."""
+        """Dead rows (all, or those given) go back into the queue, due now, their pages open again. Returns how many."""
         now = self._clock()
 
         def write(db: sqlite3.Connection) -> int:
@@ -330,6 +356,10 @@ class Store:
                         "UPDATE outbox SET state = 'pending', finished = NULL, attempts = 0, degraded = 0, "
                         "created = ?, next_at = ? WHERE id = ?",
                         (now, now, row["id"]),
+                    )
+                    db.execute(
+                        "UPDATE pages SET state = 'open', closed = NULL WHERE id = ? AND state = 'undelivered'",
+                        (row["page"],),
                     )
                     count += 1
             return count

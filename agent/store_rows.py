@@ -40,6 +40,7 @@ class StoredAlert:
     opened: float
     updated: float
     closed: float | None
+    planned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,7 @@ def stored_alert(row: sqlite3.Row) -> StoredAlert:
         opened=row["opened"],
         updated=row["updated"],
         closed=row["closed"],
+        planned=bool(row["planned"]),
     )
 
 

@@ -73,6 +73,8 @@ def place(alert: Alert) -> str:
         return f"{name} replica {one_line(labels['engine_index'])}"
     if labels.get("rank"):
         return f"{name} rank {one_line(labels['rank'])}"
+    if alert.context.get("self") and labels.get("receiver"):
+        return f"{name} to {one_line(labels['receiver'])}"
     return name
 
 
