@@ -19,6 +19,8 @@ __all__ = ["Inherited", "LineReader", "Split", "Unwrapped"]
 MAX_LAYERS: Final = 4
 SPLITTING: Final = frozenset({"cri", "docker"})
 """Envelopes that cut long lines into pieces."""
+_FOREIGN_TO_ENGINES: Final = SPLITTING | {"journald", "kubectl", "cloud", "mpirun"}
+"""Envelopes that begin like no engine's line."""
 _NEWLINE: Final = NEWLINE.decode()
 _SYSLOG: Final = (TimeFormat("%b %d %H:%M:%S"), TimeFormat("%b %d %H:%M:%S.%f"), TimeFormat("iso8601"))
 _ERROR: Final = severity_number("ERROR")
@@ -111,6 +113,7 @@ class LineReader:
 
     def _finish(self, out: Unwrapped, text: str, believed: Collection[str]) -> Unwrapped:
         context, engine, decode = self.context, self.engine, self.decoder.decode
+        outer: list[str] = []
         for _ in range(MAX_LAYERS):
             # A marked line is an envelope; any other is the engine's own line before it is an envelope.
             if not text.startswith(MARK):
@@ -120,6 +123,8 @@ class LineReader:
             layer = peel(text, believed, self.envelope)
             if layer is None:
                 break
+            if layer.kind not in _FOREIGN_TO_ENGINES:
+                outer.append(text)
             text = self._apply(layer, out)
             if layer.kind in SPLITTING and (layer.partial or out.stream in self.split):
                 # A piece of a line: what is inside can only be read when all of it is there.
@@ -129,7 +134,12 @@ class LineReader:
         if several:
             text = text.replace(_NEWLINE, "\n")
         if several or out.header is None:
-            out.header = decode(text, engine, context)
+            # Lines of another engine: what looked like an envelope may be the start of its header.
+            for candidate in (*outer, text):
+                out.header = decode(candidate, engine, context)
+                if out.header is not None:
+                    text = candidate
+                    break
         out.text = text
         return out
 

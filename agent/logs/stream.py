@@ -313,17 +313,15 @@ class LogStream:
         if learning:
             self._reader.learn(unwrapped)
         line = self._reader.line(unwrapped, number, self._inherited)
-        if learning and not self._reader.engine:
-            self._recognise(line)
+        taken = False
         if self._grouper.groups or starts_group(line.body):
             taken, ended = self._grouper.take(line)
             for group in ended:
                 self._emit_group(group, out)
-            if taken:
-                return
-        if ids is None:
-            ids = self._ids(line.text, line.body)
-        self._emit_line(line, unwrapped, ids, out)
+        if not taken:
+            self._emit_line(line, unwrapped, self._ids(line.text, line.body) if ids is None else ids, out)
+        if learning and self._auto and not self._reader.engine:
+            self._recognise(line)
 
     def _piece(self, unwrapped: Unwrapped, number: int, out: list[Matched], *, learning: bool) -> None:
         split = self._reader.split.get(unwrapped.stream)

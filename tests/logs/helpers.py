@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any
 
 from agent.logs.engine import LogEngine, LogStream, Matched
@@ -11,6 +15,8 @@ from agent.logs.timestamps import YearReference
 from agent.model import parse_rfc3339
 from agent.rules.model import Condition, Dialect, LineFormat, Matcher
 
+_CACHE = Path(mkdtemp(prefix="wedgewatch-tests-"))  # compiling a set of patterns takes longer than most tests
+atexit.register(rmtree, _CACHE, ignore_errors=True)
 NOVEMBER = parse_rfc3339("2026-11-20T12:00:00Z")
 
 VLLM = Dialect(
@@ -59,6 +65,7 @@ def regex(*patterns: str, **options: Any) -> Condition:
 def engine(conditions: Sequence[Condition], **options: Any) -> LogEngine:
     """An engine that knows the two dialects above and takes November 2026 for now."""
     options.setdefault("year_reference", YearReference(NOVEMBER))
+    options.setdefault("cache_dir", _CACHE)
     return LogEngine(conditions, options.pop("dialects", DIALECTS), **options)
 
 
