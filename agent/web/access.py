@@ -37,7 +37,7 @@ class Guard:
                 raise HttpError(
                     421,
                     "This address is served to this machine only. Ask for 127.0.0.1 or localhost, "
-                    "or set web.token_file, or name the host in web.external_url.",
+                    "or set web.token_file, or name the host in web.hosts.",
                 )
             return
         try:
