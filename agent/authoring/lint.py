@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent.config.matchers import parse_matchers
+from agent.config.model import ActionConfig, Config
+from agent.config.routing import Maintenance
+from agent.model import FAILURE_FAMILY
 from agent.rules.checks import CheckExpr
-from agent.rules.load import load_files
+from agent.rules.compile import ALERT_SEVERITIES
+from agent.rules.load import LoadedFiles, expand_paths, load_files
 from agent.rules.spec import RuleFile
-from agent.schema import Bound, Fault, errors, sort_faults
+from agent.schema import Bound, Fault, did_you_mean, errors, sort_faults
 
 __all__ = ["LintResult", "check_expression", "inspect", "lint"]
 
@@ -58,6 +64,7 @@ def inspect(
     """
     faults: list[Fault] = []
     paths = [str(path) for path in rules]
+    bound = None
     bundled = True
     disabled: tuple[str, ...] = ()
     if config is not None:
@@ -77,6 +84,8 @@ def inspect(
         verify_bundled=config is None and not paths,
     )
     faults += loaded.faults
+    if bound is not None and bound.value is not None:
+        faults += _unknown_names(bound, bound.value, loaded)
     for file in loaded.rule_files:
         faults += _test_inputs(file)
     return LintResult(
@@ -85,6 +94,52 @@ def inspect(
         len(loaded.ruleset.dialects),
         sum(len(file.value.tests) for file in loaded.rule_files if file.value is not None),
     )
+
+
+def _unknown_names(bound: Bound[Config], config: Config, loaded: LoadedFiles) -> list[Fault]:
+    """Names in the configuration that only the rules can know."""
+    found: list[Fault] = []
+    for index, name in enumerate(config.disabled_rules):
+        if name not in loaded.alerts:
+            near = did_you_mean(name, loaded.alerts)
+            position = bound.position(config, "disabled_rules", index)
+            found.append(Fault(position, f"no alert is named '{name[:60]}'{near}"))
+    for index, pattern in enumerate(config.rule_files):
+        if not expand_paths([pattern])[0]:
+            position = bound.position(config, "rule_files", index)
+            found.append(Fault(position, "no rule file is found here", "warning"))
+    known: dict[str, Collection[str]] = {
+        "alertname": loaded.alerts,
+        "failure": FAILURE_FAMILY,
+        "severity": ALERT_SEVERITIES,
+        "server": [server.name for server in config.servers],
+    }
+    for owner, name, index, text in _matchers(config):
+        try:
+            matchers = parse_matchers(text)
+        except ValueError:
+            continue  # a fault already
+        for matcher in matchers:
+            if matcher.op == "=" and matcher.value not in known.get(matcher.name, [matcher.value]):
+                near = did_you_mean(matcher.value, known[matcher.name])
+                message = f"no {matcher.name} is '{matcher.value[:60]}', so this holds for no alert{near}"
+                found.append(Fault(bound.position(owner, name, index), message, "warning"))
+    return found
+
+
+def _matchers(config: Config) -> Iterator[tuple[object, str, int, str]]:
+    """Every matcher as (owner, key, index, text)."""
+    routes = [config.route] if config.route is not None else []
+    while routes:
+        route = routes.pop()
+        routes.extend(route.routes)
+        yield from ((route, "matchers", index, text) for index, text in enumerate(route.matchers))
+    for rule in config.inhibit_rules:
+        for name in ("source_matchers", "target_matchers"):
+            yield from ((rule, name, index, text) for index, text in enumerate(getattr(rule, name)))
+    others: list[Maintenance | ActionConfig] = [*config.maintenance, *config.actions]
+    for item in others:
+        yield from ((item, "matchers", index, text) for index, text in enumerate(item.matchers))
 
 
 def check_expression(text: str) -> list[tuple[int, str]]:
@@ -97,8 +152,14 @@ def check_expression(text: str) -> list[tuple[int, str]]:
         message = str(error)
         if error.offset is not None:
             message = message.removesuffix(f" (at character {error.offset + 1})")
-        return [(error.offset or 0, message)]
+        return [(_place(text, message) if error.offset is None else error.offset, message)]
     return []
+
+
+def _place(text: str, message: str) -> int:
+    """Where a word stands that the parser quotes without saying where."""
+    quoted = re.findall(r"'([^']+)'", message)
+    return text.index(quoted[-1]) if quoted and text.count(quoted[-1]) == 1 else 0
 
 
 def _test_inputs(file: Bound[RuleFile]) -> list[Fault]:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from agent.model import FAILURE_FAMILY, SIGNALS
+from agent.model import FAILURE_FAMILY, SEVERITY_NUMBER, SIGNALS, severity_number
 from agent.rules.compile import named_groups
 from agent.rules.dialect_spec import ENGINES
 from agent.rules.digest import canonical
 from agent.rules.expressions import names_in
 from agent.rules.model import Condition, Dialect, Matcher, Rule, Stage
-from agent.rules.regexes import inspect_regex
+from agent.rules.regexes import inspect_regex, texts_of_group
 from agent.rules.spec import RuleFile, RuleSpec, StageSpec
 from agent.rules.templates import check_template
 from agent.schema import Bound, did_you_mean
@@ -138,10 +138,51 @@ def _stages(item: LoadedRule, dialects: list[Dialect]) -> None:
     if fingerprint is None or spec is None:
         return
     for stage, stage_spec in zip(fingerprint.stages, spec.stages, strict=True):
+        _severity_reachable(item, stage, stage_spec, dialects)
         for place, message in _unreachable(stage, stage_spec, fingerprint.absent, dialects):
             item.bound.fault(
                 item.bound.position(stage_spec, *place), f"no line can fill stage '{stage.name}': {message}"
             )
+
+
+def _severity_reachable(item: LoadedRule, stage: Stage, spec: StageSpec, dialects: list[Dialect]) -> None:
+    """A line without a severity passes no bound, and some engines print none."""
+    low, high = stage.condition.severity_min, stage.condition.severity_max
+    if not low and not high:
+        return
+    without = []
+    for dialect in dialects:
+        possible = severities_of(dialect)
+        if possible is not None and not any(low <= number <= (high or number) for number in possible):
+            without.append(dialect.engine)
+    if not without:
+        return
+    where = item.bound.position(spec, "severity")
+    if len(without) == len(dialects):
+        message = f"no line of {' or '.join(without)} has such a severity"
+        item.bound.fault(where, f"no line can fill stage '{stage.name}': {message}; leave 'severity' out")
+    elif item.rule.engines:
+        message = (
+            f"no line of {' or '.join(without)} has such a severity, so there stage '{stage.name}' is never filled"
+        )
+        item.bound.fault(where, message, "warning")
+
+
+def severities_of(dialect: Dialect) -> frozenset[int] | None:
+    """OpenTelemetry numbers that lines of an engine can have; None when its formats leave that open."""
+    if not dialect.formats:
+        return None
+    found = {SEVERITY_NUMBER["ERROR"]}  # tracebacks and bare `SomeError:` lines, whatever the format
+    for line in dialect.formats:
+        found.add(severity_number(line.default_severity))
+        if line.json and "severity" in line.json:
+            return None
+        if line.regex and "severity" in inspect_regex(line.regex).groups:
+            texts = texts_of_group(line.regex, "severity")
+            if texts is None:
+                return None
+            found |= {severity_number(line.severity.get(text, text)) for text in texts}
+    return frozenset(found)
 
 
 def _unreachable(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from agent.model import CRITICAL_FAMILIES, FAILURE_FAMILY, severity_number
 from agent.rules.conditions import ConditionFields, CountSpec, ItemSpec, MatcherSpec, parse_count
 from agent.rules.model import Condition, Fingerprint, Matcher, Rule, Stage
 from agent.rules.regexes import inspect_regex
+from agent.rules.slowness import slowness
 from agent.rules.spec import FingerprintSpec, RuleFile, RuleSpec, StageSpec
 from agent.schema import Bound
 
@@ -18,6 +20,7 @@ __all__ = ["ALERT_SEVERITIES", "Compiler", "compile_rules", "derived_priority", 
 
 ALERT_SEVERITIES: Final = ("critical", "error", "warning", "info")
 _LABEL_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
+_CHANGING: Final = re.compile(r"\{\{\s*((?:signal|now)\.\w+|stalled_for|confidence)")
 _RESERVED_LABELS: Final = {
     "alertname": "the alert's name is given by 'alert'",
     "failure": "it comes from 'failure'",
@@ -41,6 +44,9 @@ class Compiler:
         pattern = (spec.regex if spec.regex is not None else spec.contains) or ""
         if key == "regex":
             self.regex(spec, "regex", text=pattern, ignore_case=spec.ignore_case)
+            if self.verify and re.match(r"\^?\.\*", pattern):
+                place = self.bound.inside(spec, "regex", offset=pattern.index(".*"))
+                self.bound.fault(place, "'.*' at the beginning only costs time, texts are found anywhere", "warning")
         elif self.verify:
             self.literal(spec, pattern)
         position = self.bound.position(spec, key)
@@ -63,6 +69,10 @@ class Compiler:
             self.bound.fault(where, "this regex is found in every line, make it say more")
         elif needs and needs not in info.groups:
             self.bound.fault(where, f"the regex needs a group named '{needs}': (?P<{needs}>...)")
+        else:
+            slow = slowness(text, ignore_case)
+            if slow:
+                self.bound.fault(where, f"slow regex: {slow}; let neighbouring repetitions take different characters")
         return info.groups
 
     def literal(self, owner: object, text: str) -> None:
@@ -124,6 +134,9 @@ def _rule(compiler: Compiler, spec: RuleSpec) -> Rule:
         fingerprint = _fingerprint(compiler, spec.fingerprint)
     elif spec.progress is None and spec.when is None:
         bound.fault(bound.position(spec), "proves nothing, give 'fingerprint', 'progress' or 'when'")
+    elif spec.progress in ("serving", "idle") and spec.when is None:
+        message = f"'progress: {spec.progress}' alone holds on a healthy server, give a 'fingerprint' or 'when' with it"
+        bound.fault(bound.position(spec, "progress"), message)
     if family == "dead" and spec.progress is not None:
         bound.fault(
             bound.key_position(spec, "progress"),
@@ -206,12 +219,13 @@ def _stage(compiler: Compiler, spec: StageSpec) -> Stage:
     if isinstance(spec.count, CountSpec):
         count = spec.count
     elif isinstance(spec.count, str):
-        count = parse_count(spec.count)
+        with contextlib.suppress(ValueError):  # a fault already, said where the file was read
+            count = parse_count(spec.count)
     return Stage(
         name=spec.stage,
         condition=compiler.condition(spec),
         optional=spec.optional,
-        count=count.n if count else int(spec.count),  # type: ignore[arg-type]  # an int where it is no text
+        count=count.n if count else spec.count if isinstance(spec.count, int) else 1,
         count_within=count.within if count else 0.0,
         terminal=spec.terminal,
         position=compiler.bound.position(spec),
@@ -232,6 +246,12 @@ def _labels(compiler: Compiler, spec: RuleSpec) -> None:
                     bound.key_position(spec, "labels", name),
                     f"label '{name}' is set by wedgewatch: {_RESERVED_LABELS[name]}",
                 )
+    for name, text in spec.labels.items():
+        changing = _CHANGING.search(text)
+        if changing is not None:
+            where = bound.inside(spec, "labels", name, offset=changing.start())
+            message = f"'{changing[1]}' changes while the alert lasts, and a changed label is another alert"
+            bound.fault(where, f"{message}; put it into an annotation")
     severity = spec.labels.get("severity")
     if severity is not None and severity not in ALERT_SEVERITIES:
         bound.fault(

@@ -38,6 +38,9 @@ def compile_dialect(bound: Bound[DialectFile], *, verify: bool = True) -> Dialec
     compiler = Compiler(bound, verify=verify)
     if not _ENGINE_ID.fullmatch(spec.dialect) or spec.dialect == "auto":
         bound.fault(bound.position(spec, "dialect"), "an engine id is lower-case letters, digits and '_' (not 'auto')")
+    for index, prefix in enumerate(spec.detect.metrics):
+        if not prefix.strip():
+            bound.fault(bound.position(spec.detect, "metrics", index), "an empty prefix fits every metrics page")
     return Dialect(
         engine=spec.dialect,
         title=spec.title or spec.dialect,

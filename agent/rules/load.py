@@ -31,12 +31,13 @@ _SUFFIXES: Final = (".yaml", ".yml")
 
 @dataclass(slots=True)
 class LoadedFiles:
-    """What a set of files holds: the rule set, the bound files behind it (``own_files``: those that are not bundled), all
-    faults."""
+    """What a set of files holds: the rule set, the bound files behind it (``own_files``: those that are not bundled;
+    ``alerts``: names of all alerts, those that are turned off too), all faults."""
 
     ruleset: RuleSet = field(default_factory=RuleSet)
     rule_files: list[Bound[RuleFile]] = field(default_factory=list)
     own_files: list[Bound[RuleFile]] = field(default_factory=list)
+    alerts: frozenset[str] = frozenset()
     faults: list[Fault] = field(default_factory=list)
 
 
@@ -112,6 +113,7 @@ def load_files(
 
     rules = _without_copies(rules, own)
     check_rules(own, dialects, check_expr, known=[item.rule.alert for item in rules])
+    result.alerts = frozenset(item.rule.alert for item in rules)
     off = frozenset(disabled)
     kept = tuple(item.rule for item in rules if item.rule.alert not in off)
     ordered = dict(sorted(dialects.items()))

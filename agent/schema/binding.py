@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, get_arg
 
 from agent.model import Position, Secret
 from agent.schema.document import Document, kind_of, plain_value
-from agent.schema.faults import Fault, did_you_mean
+from agent.schema.faults import Fault, nearest
 from agent.schema.scalars import Scalar, convert_scalar, expected, members_of, shortened
 
 if TYPE_CHECKING:
@@ -171,6 +171,7 @@ class _Binder:
         self.env = env
         self.base = base
         self.skip = skip
+        self.damaged: set[Path] = set()  # lists and mappings that lost an element to a fault
 
     # -- any node ---------------------------------------------------------------------------------------------
 
@@ -215,6 +216,8 @@ class _Binder:
         if metadata.get("nonempty") and not node.value:
             return self.fault(node, path, "must not be empty")
         items = [self.value(hint, item, (*path, index), metadata) for index, item in enumerate(node.value)]
+        if any(item is _INVALID for item in items):
+            self.damaged.add(path)
         return tuple(item for item in items if item is not _INVALID)
 
     def mapping(self, hint: Any, node: MappingNode, path: Path, metadata: Mapping[str, Any]) -> Any:
@@ -224,6 +227,8 @@ class _Binder:
             value = self.value(hint, item, (*path, key.value), metadata)
             if value is not _INVALID:
                 result[key.value] = value
+            else:
+                self.damaged.add(path)
         return result
 
     def object(self, cls: type, node: MappingNode, path: Path) -> Any:
@@ -234,6 +239,7 @@ class _Binder:
         gathered: dict[str, Any] = {}
         sound = True
         given: dict[str, Node] = {}
+        misspelt: set[str] = set()
         for key, item in self.document.items(node):
             name = key.value
             where = (*path, name)
@@ -251,12 +257,13 @@ class _Binder:
                 value = self.value(extra[name], item, where, {})
                 if value is not _INVALID:
                     gathered[name] = value
-                else:
-                    sound = False
+                sound = sound and value is not _INVALID and where not in self.damaged
                 continue
             else:
                 if not (name.startswith("x-") or (not path and name in self.skip)):
-                    self.unknown(cls, key, path, [*infos, *secret_files, *extra])
+                    meant = self.unknown(cls, key, path, [*infos, *secret_files, *extra])
+                    sound = sound and not meant
+                    misspelt.add(meant.removesuffix("_file") if meant in secret_files else meant)
                 continue
             twin = f"{info.key}_file"
             if name == info.key and twin in secret_files and twin in given:
@@ -267,9 +274,12 @@ class _Binder:
                     values[info.attribute] = _INVALID
             else:
                 values[info.attribute] = value
+                sound = sound and where not in self.damaged
         for info in infos.values():
             if info.required and info.attribute not in values:
                 values[info.attribute] = _INVALID
+                if info.key in misspelt:
+                    continue
                 wanted = f"'{info.key}' or '{info.key}_file'" if info.secret else f"'{info.key}'"
                 self.fault(node, path, f"{wanted} is missing")
         if any(value is _INVALID for value in values.values()):
@@ -298,13 +308,16 @@ class _Binder:
                 self.bound.fault(position, _at(path + parts) + message, severity[0] if severity else "error")
         return made
 
-    def unknown(self, cls: type, key: ScalarNode, path: Path, known: list[str]) -> None:
+    def unknown(self, cls: type, key: ScalarNode, path: Path, known: list[str]) -> str:
+        """Says that a key is unknown; gives the one that was probably meant, or ``?`` for one of another tool."""
         hints: Mapping[str, str] = getattr(cls, "HINTS", {})
         if key.value in hints:
             self.fault(key, path, f"unknown key '{shortened(key.value)}', {hints[key.value]}")
-            return
-        near = did_you_mean(key.value, known) or f", known here: {', '.join(sorted(known))}"
-        self.fault(key, path, f"unknown key '{shortened(key.value)}'{near}")
+            return "?"
+        near = nearest(key.value, known)
+        rest = f"did you mean '{near}'?" if near is not None else f"known here: {', '.join(sorted(known))}"
+        self.fault(key, path, f"unknown key '{shortened(key.value)}', {rest}")
+        return near or ""
 
     # -- scalars ----------------------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ _IMPLICIT: Final = "implicit"  # the tag of a node whose author wrote none
 _UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _INT: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)", re.ASCII)
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
+_VARIABLE_IN_FLOW: Final = "a ${VAR} between braces or brackets needs quotes around it"
 _SPECIAL_FLOAT: Final = {".inf": "inf", "+.inf": "inf", "-.inf": "-inf", ".nan": "nan"}
 
 
@@ -181,7 +182,10 @@ def parse_document(text: str, file: str) -> Document:
     except MarkedYAMLError as error:
         mark = _best_mark(error)
         where = Position(file, mark.line + 1, mark.column + 1) if mark else Position(file, 1, 1)
-        document.faults.append(Fault(where, _syntax_message(error, document, where)))
+        message = _syntax_message(error, document, where)
+        if message is _VARIABLE_IN_FLOW:  # noticed at the brace, meant is the dollar
+            where = Position(file, where.line, document.lines[where.line - 1].rfind("${", 0, where.column) + 1)
+        document.faults.append(Fault(where, message))
         return document
     except (YAMLError, RecursionError) as error:
         document.fault(None, f"is no YAML: {type(error).__name__}")
@@ -291,8 +295,8 @@ def _syntax_message(error: object, document: Document, where: Position) -> str:
     if "mapping values are not allowed" in problem:
         return "a second ': ' in one line, put the value in quotes or begin a new line"
     if "expected ',' or" in problem:
-        if "${" in line:
-            return "a ${VAR} between braces or brackets needs quotes around it"
+        if "${" in line[: where.column]:
+            return _VARIABLE_IN_FLOW
         opener, closer = ("[", "]") if "sequence" in context else ("{", "}")
         return f"expected ',' or '{closer}': a '{opener}' is not closed, or a value inside it needs quotes"
     if "unexpected end of stream" in problem and "quoted scalar" in context:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from agent.model import Position
 
-__all__ = ["Fault", "did_you_mean", "errors", "sort_faults"]
+__all__ = ["Fault", "did_you_mean", "errors", "nearest", "sort_faults"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,13 @@ def errors(faults: Iterable[Fault]) -> list[Fault]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """``, did you mean 'x'?`` for the nearest known word, or an empty text when none is near.
+    """``, did you mean 'x'?`` for the nearest known word, or an empty text when none is near."""
+    near = nearest(word, known)
+    return "" if near is None else f", did you mean '{near}'?"
 
-    Case, dashes and underscores are not held against the writer.
-    """
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was probably meant; case, dashes and underscores are not held against the writer."""
     import difflib  # costs 3 ms and is needed only when something is wrong
 
     def plain(text: str) -> str:
@@ -55,4 +58,4 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     names = {plain(name): name for name in known}
     near = difflib.get_close_matches(plain(word), names, n=1, cutoff=0.6)
-    return f", did you mean '{names[near[0]]}'?" if near else ""
+    return names[near[0]] if near else None
