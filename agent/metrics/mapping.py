@@ -15,9 +15,10 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-from agent.metrics.parse import Page, Series, plain_name
+from agent.metrics.parse import Page, Series, any_of, plain_name
 from agent.model import SIGNALS, Sample
 from agent.rules.model import Dialect, MetricSource
 
@@ -38,6 +39,8 @@ SHARD_LABELS: Final = frozenset(
 )
 """Labels that tell shards of one replica apart; such series show the same work several times."""
 
+_FIRST_LINE: Final = 256
+"""Bytes of a page in which the name of its first line must end."""
 _GENERIC: Final = ("process_start_time_seconds", "up")
 _COUNTERS: Final = frozenset(name for name, meaning in SIGNALS.items() if meaning.startswith("counter"))
 
@@ -79,7 +82,21 @@ class SignalMapper:
     def _candidates(self, data: bytes) -> Iterable[_DialectReader]:
         if self._recognised:
             return (self._readers[self._recognised],)
-        return [reader for reader in self._readers.values() if reader.recognises(data)]
+        # one pass over the page for all engines: what was found leaves the pattern, and the search goes on from there
+        left = [reader for reader in self._readers.values() if reader.prefixes]
+        found: list[_DialectReader] = []
+        position = 0
+        first = b"\n" + data[:_FIRST_LINE].removeprefix(b"\xef\xbb\xbf")
+        while left:
+            pattern = _prefix_pattern(frozenset().union(*(reader.prefixes for reader in left)))
+            match = pattern.search(data, position) or pattern.match(first)
+            if match is None:
+                break
+            spelled = match.group(1).decode("ascii").replace(":", "_")
+            found += [reader for reader in left if spelled.startswith(reader.prefixes)]
+            left = [reader for reader in left if not spelled.startswith(reader.prefixes)]
+            position = match.end() if match.string is data else position
+        return found
 
     def map(self, page: Page, *, server: str, timestamp: float, repeats: int = 0) -> list[Sample]:
         """One sample for each replica; values that belong to the page as a whole go to the only replica, or to a
@@ -212,21 +229,19 @@ def _selector(text: str) -> tuple[str, dict[str, str]]:
     return match.group(1), {name.strip(): value.strip().strip("\"'") for name, _, value in pairs}
 
 
+@lru_cache(maxsize=64)
+def _prefix_pattern(prefixes: frozenset[str]) -> re.Pattern[bytes]:
+    """Finds a line, or a declaration, whose name begins with one of the prefixes (group 1), the longest that does."""
+    return re.compile(rb'\n[ \t]*(?:#[ \t]+TYPE[ \t]+|\{[ \t]*")?(?:ray_)?(' + any_of(prefixes) + rb")")
+
+
 class _DialectReader:
     """Reads the signals of one dialect off a page."""
 
     def __init__(self, dialect: Dialect) -> None:
         metrics = dialect.metrics
         self._instance_labels = metrics.instance_labels
-        self._prefixes = tuple(plain_name(prefix) for prefix in dialect.detect_metrics)
-        spelled = [
-            "".join("[_:]" if char == "_" else re.escape(char) for char in prefix).encode() for prefix in self._prefixes
-        ]
-        self._line = (
-            re.compile(rb'(?:^|\n)[ \t]*(?:#[ \t]+TYPE[ \t]+|\{[ \t]*")?(?:ray_)?(?:' + rb"|".join(spelled) + rb")")
-            if spelled
-            else None
-        )
+        self.prefixes = tuple(plain_name(prefix) for prefix in dialect.detect_metrics)
         self._signals = {
             signal: tuple(_Source.of(source) for source in sources) for signal, sources in metrics.signals.items()
         }
@@ -235,11 +250,8 @@ class _DialectReader:
             name for source in sources for each in (source, source.per) if each is not None for name in each.names
         )
 
-    def recognises(self, data: bytes) -> bool:
-        return self._line is not None and self._line.search(data) is not None
-
     def owns(self, index: _Index) -> bool:
-        return any(name.startswith(self._prefixes) for name in index.names()) if self._prefixes else False
+        return any(name.startswith(self.prefixes) for name in index.names()) if self.prefixes else False
 
     def read(self, index: _Index) -> dict[str, dict[str, float]]:
         """Instance -> signal -> value."""

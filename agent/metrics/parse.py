@@ -12,12 +12,12 @@ https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-__all__ = ["LineFault", "Page", "Series", "parse_page", "plain_name"]
+__all__ = ["LineFault", "Page", "Series", "any_of", "parse_page", "plain_name"]
 
 PageKind = Literal["metrics", "html", "json", "empty", "other"]
 
@@ -170,9 +170,9 @@ def _wanted_lines(data: bytes, end: int, names: frozenset[str]) -> Iterator[tupl
 @lru_cache(maxsize=64)
 def _name_pattern(names: frozenset[str]) -> re.Pattern[bytes]:
     """Finds ``newline, wanted line`` in raw bytes without making an object of any other line."""
-    spelled = rb"(?:ray_)?(?:" + b"|".join(_spelling(name) for name in sorted(names)) + rb")"
+    spelled = b"(?:ray_)?" + any_of(names)
     bases = {re.sub("_(total|count|sum|bucket)$", "", name) for name in names} | names
-    declared = rb"(?:ray_)?(?:" + b"|".join(_spelling(name) for name in sorted(bases)) + rb")"
+    declared = b"(?:ray_)?" + any_of(bases)
     return re.compile(
         rb"\n[ \t]*(?:"
         + spelled
@@ -182,6 +182,28 @@ def _name_pattern(names: frozenset[str]) -> re.Pattern[bytes]:
         + spelled
         + rb'")[^\n]*'
     )
+
+
+def any_of(names: Collection[str]) -> bytes:
+    """A regular expression for one of the plain names in any spelling, the longest that fits.
+
+    Written as a tree: a line of another name fails at the letter where it differs. As a list of alternatives the same
+    page takes four times as long.
+    """
+    rest = {name for name in names if name}
+    branches = []
+    for letter in sorted({name[0] for name in rest}):
+        group = [name for name in rest if name[0] == letter]
+        common = _common_beginning(group)
+        branches.append(_spelling(common) + any_of([name[len(common) :] for name in group]))
+    if not branches:
+        return b""
+    return b"(?:" + b"|".join(branches) + (b")?" if len(rest) < len(set(names)) else b")")
+
+
+def _common_beginning(names: Collection[str]) -> str:
+    first, last = min(names), max(names)
+    return next((first[:index] for index, letter in enumerate(first) if not last.startswith(letter, index)), first)
 
 
 def _spelling(name: str) -> bytes:
