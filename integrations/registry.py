@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Final
 
 from agent.model import Secret
@@ -48,11 +48,24 @@ def _alertmanager(module: Any, config: Any, context: Context) -> Receiver:
     return receiver
 
 
+def _kubernetes(module: Any, config: Any, context: Context) -> Receiver:
+    if config.http_config is None and context.http_config is not None:
+        config = replace(config, http_config=context.http_config)
+    receiver: Receiver = module.KubernetesEventReceiver(config)
+    return receiver
+
+
 _MODULES: Final[Mapping[str, tuple[str, str, Callable[[Any, Any, Context], Receiver]]]] = {
     "slack_configs": ("slack", "SlackConfig", _with_client("SlackReceiver")),
     "pagerduty_configs": ("pagerduty", "PagerDutyConfig", _with_client("PagerDutyReceiver")),
     "alertmanager_configs": ("alertmanager", "AlertmanagerConfig", _alertmanager),
     "webhook_configs": ("webhook", "WebhookConfig", _with_client("WebhookReceiver")),
+    "msteams_configs": ("msteams", "MsTeamsConfig", _with_client("MsTeamsReceiver")),
+    "discord_configs": ("discord", "DiscordConfig", _with_client("DiscordReceiver")),
+    "email_configs": ("email", "EmailConfig", _alone("EmailReceiver")),
+    "kubernetes_event_configs": ("kubernetes_event", "KubernetesEventConfig", _kubernetes),
+    "command_configs": ("command", "CommandConfig", _alone("CommandReceiver")),
+    "apprise_configs": ("apprise", "AppriseConfig", _alone("AppriseReceiver")),
     "terminal_configs": ("terminal", "TerminalConfig", _alone("TerminalReceiver")),
 }
 
