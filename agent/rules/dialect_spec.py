@@ -86,7 +86,7 @@ class LifecycleSpec(ItemSpec):
         "aborted",
         "progress",
         "received",
-    ] = field(default="progress", metadata=key(doc="What the line says."))
+    ] = field(default="progress", metadata=key(doc="What the line says.", required=True))
 
 
 _SIGNALS: Final = frozenset(SIGNALS)
@@ -115,7 +115,7 @@ class StatsFieldSpec:
 class StatsSpec(ItemSpec):
     """A line by which the engine itself reports queue and throughput."""
 
-    name: str = field(default="", metadata=key(doc="A name for people."))
+    name: str = field(default="", metadata=key(doc="A name for people.", required=True))
     fields: Mapping[str, str | StatsFieldSpec] = field(
         default_factory=dict, metadata=key(doc="Signal -> regex with a group 'value'.")
     )

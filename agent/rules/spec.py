@@ -19,7 +19,7 @@ __all__ = ["ExpectSpec", "FingerprintSpec", "RuleFile", "RuleSpec", "SeriesSpec"
 class StageSpec(ConditionFields):
     """A step of a fingerprint."""
 
-    stage: str = field(default="", metadata=key(doc="Its name; pressure, symptom ...", nonempty=True))
+    stage: str = field(default="", metadata=key(doc="Its name; pressure, symptom ...", nonempty=True, required=True))
     optional: bool = field(default=False, metadata=key(doc="Evidence when it is there, no condition."))
     count: int | str | CountSpec = field(
         default=1, metadata=key(doc='How many records fill it: "2 within 3m" or {n: 2, within: 3m}.', minimum=1)
@@ -29,8 +29,6 @@ class StageSpec(ConditionFields):
     )
 
     def check(self) -> Iterator[tuple[str, str]]:
-        if not self.stage:
-            yield "", "'stage' is missing, give the stage a name"
         if isinstance(self.count, str):
             try:
                 parse_count(self.count)

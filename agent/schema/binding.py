@@ -9,6 +9,7 @@ mapping). Field metadata:
 ``choices``   the texts that are accepted (in a list or mapping: for each value), for texts that are no ``Literal``
 ``minimum``, ``maximum``  bounds of a number or duration
 ``nonempty``  a text or list that must hold something
+``required``  must be given although the dataclass has a default
 
 A class may define ``check(self)``, which yields ``(field path, message)`` or ``(field path, message, "warning")``;
 ``HINTS: ClassVar[Mapping[str, str]]`` (a word other tools use -> what to write here); a field ``position: Position``,
@@ -157,6 +158,8 @@ def field_infos(cls: type) -> tuple[FieldInfo, ...]:
 
 
 def _required(item: Field[Any]) -> bool:
+    if item.metadata.get("required"):  # a field that follows others with defaults cannot go without one itself
+        return True
     return item.default is MISSING and item.default_factory is MISSING
 
 

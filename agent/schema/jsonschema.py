@@ -14,6 +14,7 @@ from agent.schema.scalars import members_of
 __all__ = ["json_schema"]
 
 _NO_CAPTURE: Final = DURATION_PATTERN.replace("(\\d+)", "[0-9]+")
+_NARROW: Final = ("number", "integer", "boolean")
 _VARIABLE: Final = {"type": "string", "pattern": r"\$\{"}
 
 
@@ -84,9 +85,7 @@ class _Maker:
         options = [self.member(member, metadata) for member in members_of(hint) if member is not type(None)]
         if type(None) in members_of(hint):
             options.append({"type": "null"})
-        if self.env and any(
-            option.get("type") in {"number", "integer", "boolean"} or "enum" in option for option in options
-        ):
+        if self.env and any(option.get("type") in _NARROW or "enum" in option for option in options):
             options.append(dict(_VARIABLE))
         return options[0] if len(options) == 1 else {"anyOf": options}
 
