@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from .users import Ask, Population
+from .users import Ask, Users
 
 __all__ = ["Answer", "Load", "arrivals"]
 
@@ -52,9 +52,10 @@ class Load:
     stopping: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     users: int = 0
+    at_once: threading.Semaphore | None = None  # of an open loop; more than this wait at the client
     began: float = field(default_factory=time.time)
 
-    def closed(self, population: Population, users: int) -> None:
+    def closed(self, population: Users, users: int) -> None:
         """Raise the number of users who each send, wait, and send again to ``users``."""
         for user in range(self.users, users):
             threading.Thread(target=self._user, args=(population.asks(user),), daemon=True).start()
@@ -78,8 +79,10 @@ class Load:
         return sum(1 for answer in list(self.answers) if answer.status != 200)
 
     def _user(self, asks: Iterator[Ask]) -> None:
-        while not self.stopping.is_set():
-            if not self._send(next(asks), time.time()):
+        for ask in asks:
+            if self.stopping.is_set():
+                return
+            if not self._send(ask, time.time()):
                 self.stopping.wait(0.2)
 
     def _arrivals(self, asks: Iterator[Ask]) -> None:
@@ -88,7 +91,14 @@ class Load:
             intended = start + (ask.at or 0.0)
             if self.stopping.wait(max(0.0, intended - time.time())):
                 return
-            threading.Thread(target=self._send, args=(ask, intended), daemon=True).start()
+            if self.at_once:
+                self.at_once.acquire()
+            threading.Thread(target=self._arrive, args=(ask, intended), daemon=True).start()
+
+    def _arrive(self, ask: Ask, intended: float) -> None:
+        self._send(ask, intended)
+        if self.at_once:
+            self.at_once.release()
 
     def _send(self, ask: Ask, intended: float) -> bool:
         """One request, from the intended time to its end. True when it was answered with 200."""
@@ -131,9 +141,7 @@ def post_json(url: str, path: str, body: dict[str, Any], timeout: float) -> tupl
         connection.close()
 
 
-def arrivals(
-    population: Population, rate: float, seconds: float, *, burstiness: float = 1.0, seed: int = 0
-) -> list[Ask]:
+def arrivals(population: Users, rate: float, seconds: float, *, burstiness: float = 1.0, seed: int = 0) -> list[Ask]:
     """Arrivals for an open loop: gamma gaps of mean ``1 / rate``; shape ``burstiness`` 1 is Poisson, below 1 bursts."""
     draw = random.Random(f"{seed}/open")
     asks: list[Ask] = []

@@ -15,7 +15,7 @@ from typing import Any
 from .config import Config
 from .request import Request
 from .scheduler import Batch, Claim, SampleState, Scheduler
-from .users import Ask, Population
+from .users import Ask, Users
 
 __all__ = ["Outcome", "simulate"]
 
@@ -83,7 +83,7 @@ class Guess:
 
 def simulate(
     config: Config,
-    population: Population,
+    population: Users,
     *,
     users: int = 0,
     arrivals_per_step: float = 0.0,
@@ -114,7 +114,8 @@ def simulate(
         scheduler.add(request)
 
     for user, stream in streams.items():
-        send(next(stream), 0, user)
+        if ask := next(stream, None):
+            send(ask, 0, user)
     later = _arrivals(population, users, arrivals_per_step, asks or [], config.seed)
     due = next(later, None)
     last = 0
@@ -123,6 +124,7 @@ def simulate(
             send(due[1], now)
             due = next(later, None)
         outcome.steps = now + 1
+        preempted = scheduler.preemptions
         try:
             batch = scheduler.step(guess)
         except (AssertionError, ValueError):  # ValueError: the buffers of H themselves, when assertions are off
@@ -136,10 +138,11 @@ def simulate(
             outcome.completed += 1
             outcome.latencies.append(now - born.pop(request.id))
             outcome.largest_silence, last = max(outcome.largest_silence, now - last), now
-            if (user := owner.pop(request.id)) >= 0:
-                send(next(streams[user]), now, user)
+            if (user := owner.pop(request.id)) >= 0 and (ask := next(streams[user], None)):
+                send(ask, now, user)
         moving = scheduler.connector and any(request.loading for request in scheduler.waiting)
-        if not batch.rows and not moving and any(scheduler.requests()):
+        still = not batch.rows and not moving and scheduler.preemptions == preempted
+        if still and any(scheduler.requests()):
             outcome.wedged, outcome.step, outcome.claims = "deadlock", now, list(scheduler.claims)
             break
     outcome.preemptions = scheduler.preemptions
@@ -148,14 +151,12 @@ def simulate(
     return outcome
 
 
-def _arrivals(
-    population: Population, first: int, rate: float, asks: list[Ask], seed: int
-) -> Iterator[tuple[float, Ask]]:
+def _arrivals(population: Users, first: int, rate: float, asks: list[Ask], seed: int) -> Iterator[tuple[float, Ask]]:
     recorded = ((ask.at or 0.0, ask) for ask in asks)
     yield from heapq.merge(recorded, _poisson(population, first, rate, seed), key=lambda pair: pair[0])
 
 
-def _poisson(population: Population, first: int, rate: float, seed: int) -> Iterator[tuple[float, Ask]]:
+def _poisson(population: Users, first: int, rate: float, seed: int) -> Iterator[tuple[float, Ask]]:
     if rate <= 0:
         return
     draw = random.Random(f"{seed}/arrivals")

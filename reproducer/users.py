@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from .lengths import Lengths
 
-__all__ = ["Ask", "Population", "corpus", "population_for", "read_load", "text_of", "write_load"]
+__all__ = ["Ask", "Population", "Recorded", "Users", "corpus", "population_for", "read_load", "text_of", "write_load"]
 
 
 @lru_cache(maxsize=1)
@@ -75,6 +75,26 @@ class Population:
             yield Ask(user, turn, len(text), output, text)
             text += text_of(draw, output)
             turn += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Users out of a recorded load: each asks again what it asked then, in the same order, and then is done."""
+
+    rows: tuple[Ask, ...]
+
+    @property
+    def users(self) -> int:
+        return 1 + max((ask.user for ask in self.rows), default=-1)
+
+    def asks(self, user: int) -> Iterator[Ask]:
+        return (ask for ask in self.rows if ask.user == user)
+
+
+class Users(Protocol):
+    """Anybody who can say what each user asks."""
+
+    def asks(self, user: int) -> Iterator[Ask]: ...
 
 
 def text_of(draw: random.Random, size: int) -> bytes:

@@ -1,8 +1,8 @@
 """What every voice can do: write whole lines, in order, to one stream, and say when claims begin to fail.
 
 A voice decides how a thing is said, never whether it happens. Lines are the engine's own, in its format; where an
-engine has no line for a real event of this one (a claim that cannot be met), the line is in this engine's words, in that
-engine's format, and docs/reproducer.md lists it as such.
+engine has no line for a real event of this one (a claim that cannot be met), the line is in this engine's words, in
+that engine's format, and docs/reproducer.md lists it as such.
 """
 
 from __future__ import annotations
@@ -92,11 +92,12 @@ class Voice:
                 f"{first.free} of {engine.config.kv_blocks} are free; it waits with what it holds "
                 f"({len(claims)} of {now.running} running requests wait).",
             )
-        if now.total_tokens > 0.95 * engine.config.hard_tokens > engine.config.step_tokens:
+        hard, packed = engine.config.hard_tokens, engine.config.step_tokens
+        if packed < hard and now.total_tokens > max(0.95 * hard, (packed + hard) / 2):
             self.warn_once(
                 "growth",
-                f"This iteration grew to {now.total_tokens} tokens after it was scheduled for at most "
-                f"{engine.config.step_tokens}; max_num_tokens is {engine.config.hard_tokens}.",
+                f"This iteration grew to {now.total_tokens} tokens after it was scheduled for at most {packed}; "
+                f"max_num_tokens is {hard}.",
             )
 
     def warn_once(self, kind: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""vLLM V1 (0.33): ``(EngineCore pid=9) INFO 11-20 09:00:00 [core.py:78] ...`` and ``vllm:*`` metrics.
+"""vLLM V1 (0.30): ``(EngineCore pid=9) INFO 11-20 09:00:00 [core.py:78] ...`` and ``vllm:*`` metrics.
 
 Formats: https://github.com/vllm-project/vllm, vllm/logging_utils, vllm/v1/metrics/loggers.py,
 vllm/v1/core/kv_cache_utils.py. The stats line comes from the front end's timer, and is demoted to DEBUG (here: not
@@ -42,7 +42,7 @@ class VLLM(Voice):
             "EngineCore",
             "INFO",
             "core.py:78",
-            f"Initializing a V1 LLM engine (v0.33.0) with config: model='{self.model}', "
+            f"Initializing a V1 LLM engine (v0.30.0) with config: model='{self.model}', "
             f"max_seq_len={config.max_seq_len}, max_num_seqs={config.max_batch}, "
             f"max_num_batched_tokens={config.hard_tokens}, max_num_scheduled_tokens={config.step_tokens}",
         )
@@ -80,8 +80,8 @@ class VLLM(Voice):
             f"Running: {now.running} reqs",
             f"Waiting: {now.waiting} reqs",
         ]
-        if now.fetching:
-            parts.append(f"Deferred: {now.fetching} reqs")
+        if now.fetching or now.fetched:  # both are kept apart from the queue that waits for room only
+            parts.append(f"Deferred: {now.fetching + now.fetched} reqs")
         if now.fetching or now.fetched:
             parts.append(f"KV fetch: 0 waiting to start, {now.fetching} in progress, {now.fetched} completed waiting")
         if stats.preemptions:
@@ -121,7 +121,10 @@ class VLLM(Voice):
             "vllm:num_requests_waiting_by_reason",
             "Number of waiting requests by reason.",
             "reason",
-            {"capacity": now.waiting - now.fetching, "deferred": now.fetching},
+            {
+                "capacity": now.waiting - now.fetching - now.fetched,
+                "deferred": now.fetching + now.fetched,
+            },
         )
         if config.rules.offload:
             page.gauges(
