@@ -7,11 +7,9 @@ subqueries, ``@``, ``topk``, ``count_values``, strings, native histograms and wh
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from functools import lru_cache
 from typing import Any, Final, Literal
 
 import promql_parser
@@ -30,25 +28,15 @@ from agent.detect.promql_match import (
     without_name,
 )
 from agent.detect.promql_math import NAN
-from agent.detect.series import LOOKBACK, METRIC_NAME, Labels, Series, SeriesStore
+from agent.detect.promql_select import LabelTest, label_test, labels_of_absent, selected
+from agent.detect.promql_text import MAX_DEPTH, ExprError, check_text, did_you_mean, syntax_error
+from agent.detect.series import LOOKBACK, METRIC_NAME, Labels, SeriesStore
 from agent.model import SIGNALS
 
 __all__ = ["MAX_LOOKBACK", "EvaluationError", "Expr", "ExprError", "check_expr", "compile_expr"]
 
 MAX_LOOKBACK: Final = 3600.0
 """Seconds of the past that a condition may speak of: what the store of the daemon keeps."""
-MAX_LENGTH: Final = 2000
-"""Characters of an expression; the parser recurses, and far beyond this its stack ends."""
-MAX_DEPTH: Final = 60
-"""Levels of nesting, for the same reason here."""
-
-
-class ExprError(ValueError):
-    """An expression that cannot be used; the text is a sentence. ``offset``: where in the text, None if unknown."""
-
-    def __init__(self, message: str, offset: int | None = None) -> None:
-        super().__init__(message if offset is None else f"{message} (at character {offset + 1})")
-        self.offset = offset
 
 
 class _Moment:
@@ -111,11 +99,11 @@ class Expr:
 
 def compile_expr(text: str, *, signals: frozenset[str] | None = None) -> Expr:
     """Raises :class:`ExprError`. ``signals``: names that may be spoken of (None: any)."""
-    _check_text(text)
+    check_text(text)
     try:
         tree = promql_parser.parse(text)
     except ValueError as error:
-        raise _syntax_error(text, str(error)) from None
+        raise syntax_error(text, str(error), FUNCTIONS) from None
     compiler = _Compiler(text, signals)
     node = compiler.compile(tree, 0)
     if compiler.lookback > MAX_LOOKBACK:
@@ -137,70 +125,13 @@ def check_expr(text: str) -> list[str]:
     return []
 
 
-# --- before and after the parser -------------------------------------------------------------------------------------
-
-_DURATION: Final = re.compile(r"(?:\d+y)?(?:\d+w)?(?:\d+d)?(?:\d+h)?(?:\d+m)?(?:\d+s)?(?:\d+ms)?")
-_TOKEN: Final = re.compile(
-    r"""(?P<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`)
-      | (?P<comment>\#[^\n]*)
-      | \[(?P<range>[^\]\[]*)\]
-      | \boffset\s*-?\s*(?P<offset>[\w.]+)
-      | (?P<number>(?<![\w.:])\d[\w.]*)
-      | (?P<name>[A-Za-z_:][\w:]*)
-    """,
-    re.VERBOSE | re.ASCII | re.DOTALL,
-)
-
-
-def _check_text(text: str) -> None:
-    """Refuses what the parser cannot bear or takes although Prometheus 2.42 does not."""
-    if len(text) > MAX_LENGTH:
-        raise ExprError(f"is longer than {MAX_LENGTH} characters; put parts of it into rules of their own")
-    depth = 0
-    for offset, char in enumerate(text):
-        depth += (char in "([{") - (char in ")]}")
-        if depth > MAX_DEPTH:
-            raise ExprError(f"is nested more than {MAX_DEPTH} levels deep", offset)
-    for match in _TOKEN.finditer(text):
-        number, after = match["number"], match["offset"]
-        if match["range"] is not None and ":" not in match["range"]:
-            _check_duration(match["range"].strip(), match.start("range"))
-        elif after is not None:
-            _check_duration(after, match.start("offset"))
-        elif number is not None and _DURATION.fullmatch(number) and not number.isdecimal():
-            raise ExprError(f"{number} is a duration; a number of seconds is written without unit", match.start())
-
-
-def _check_duration(text: str, offset: int) -> None:
-    if not text or not _DURATION.fullmatch(text):
-        raise ExprError(f"{text!r} is no duration; write one as 30s, 5m or 1h30m", offset)
-
-
-def _syntax_error(text: str, message: str) -> ExprError:
-    named = re.search(r"(?:name|function|label|identifier|for) '([\w:]+)'", message)
-    offset = None
-    if named is not None:
-        place = re.search(rf"(?<![\w:]){re.escape(named[1])}(?![\w:])", text)
-        offset = place.start() if place else None
-    hint = ""
-    if "unknown function" in message and named is not None:
-        hint = _did_you_mean(named[1], (*RANGE_FUNCTIONS, *INSTANT_FUNCTIONS, *_SPECIAL_FUNCTIONS))
-    elif message == "invalid promql query":
-        message = "is no PromQL: operators, operands and brackets do not fit together"
-        assignment = re.search(r"(?<![=!<>])=(?![=~])", re.sub(r"\{[^}]*\}", lambda m: " " * len(m[0]), text))
-        if assignment is not None:
-            offset, hint = assignment.start(), ", to compare write =="
-    return ExprError(f"{message}{hint}", offset)
-
-
-def _did_you_mean(word: str, known: tuple[str, ...] | frozenset[str]) -> str:
-    close = difflib.get_close_matches(word, sorted(known), n=1)
-    return f", did you mean {close[0]}?" if close else ""
-
-
 # --- the compiler ----------------------------------------------------------------------------------------------------
 
-_SPECIAL_FUNCTIONS: Final = ("absent", "absent_over_time", "scalar", "vector", "time", "timestamp")
+FUNCTIONS: Final = (
+    *RANGE_FUNCTIONS,
+    *INSTANT_FUNCTIONS,
+    *("absent", "absent_over_time", "scalar", "vector", "time", "timestamp"),
+)
 _NUMBERED: Final = {"quantile_over_time": 0, "predict_linear": 1}
 """Range functions with a number beside the range, and the place of that number."""
 
@@ -260,10 +191,10 @@ class _Compiler:
 
     # selectors
 
-    def _matchers(self, node: Any) -> tuple[str, list[_LabelTest]]:
+    def _matchers(self, node: Any) -> tuple[str, list[LabelTest]]:
         if node.matchers.or_matchers:
             raise self._error("'or' between label matchers is not supported here", "or")
-        tests = [_label_test(matcher) for matcher in node.matchers.matchers]
+        tests = [label_test(matcher) for matcher in node.matchers.matchers]
         name = node.name or ""
         for test in tests:
             if test.name == METRIC_NAME and test.kind == "=" and not name:
@@ -273,7 +204,7 @@ class _Compiler:
         if name:
             self.metrics.add(name)
             if self._signals is not None and name not in self._signals:
-                hint = _did_you_mean(name, self._signals)
+                hint = did_you_mean(name, self._signals)
                 raise self._error(f"{name!r} is no signal{hint}", name)
         return name, [test for test in tests if not (test.name == METRIC_NAME and test.value == name)]
 
@@ -294,7 +225,7 @@ class _Compiler:
 
         def select(moment: _Moment) -> Vector:
             out: Vector = []
-            for series in _selected(moment.store, name, tests):
+            for series in selected(moment.store, name, tests):
                 point = series.at(moment.now - offset, lookback)
                 if point is not None:
                     out.append((series.labels, point[0] / 1000 if stamped else point[1]))
@@ -390,7 +321,7 @@ class _Compiler:
                 return "vector", self._timestamp(arguments[0], depth)
             case "absent":
                 vector = self._instant(arguments[0], depth)
-                labels = _labels_of_absent(arguments[0])
+                labels = labels_of_absent(arguments[0])
                 return "vector", lambda moment: [] if vector(moment) else [(labels, 1.0)]
         raise self._error(f"{name}() is not supported here", name)
 
@@ -430,13 +361,13 @@ class _Compiler:
         def windows(moment: _Moment) -> Iterator[tuple[Labels, Window]]:
             numbers = [scalar(moment) for scalar in scalars]
             end = moment.now - offset
-            for series in _selected(moment.store, metric, tests):
+            for series in selected(moment.store, metric, tests):
                 times, values = series.between(end - width, end)
                 if times:
                     yield series.labels, Window(times, values, end - width, end, moment.now, numbers)
 
         if name == "absent_over_time":
-            labels_when_absent = _labels_of_absent(selector)
+            labels_when_absent = labels_of_absent(selector)
             return lambda moment: [] if any(True for _ in windows(moment)) else [(labels_when_absent, 1.0)]
         function = RANGE_FUNCTIONS[name]
         keep_name = name == "last_over_time"
@@ -482,91 +413,3 @@ def _matching(modifier: Any) -> Matching:
         card="many-to-one" if card == cards.ManyToOne else "one-to-many" if card == cards.OneToMany else "one-to-one",
         include=tuple(modifier.group_labels or ()),
     )
-
-
-def _labels_of_absent(node: Any) -> Labels:
-    """What ``absent(x{job="a"})`` says of itself: the labels that were asked for by one equality alone."""
-    if not isinstance(node, promql_parser.VectorSelector):
-        return ()
-    labels: dict[str, str] = {}
-    seen: set[str] = set()
-    for matcher in node.matchers.matchers:
-        if matcher.name == METRIC_NAME:
-            continue
-        if matcher.op == promql_parser.MatchOp.Equal and matcher.name not in seen:
-            labels[matcher.name] = matcher.value
-            seen.add(matcher.name)
-        else:
-            labels.pop(matcher.name, None)
-    return tuple(sorted((name, value) for name, value in labels.items() if value))
-
-
-# --- selecting series ------------------------------------------------------------------------------------------------
-
-
-class _LabelTest:
-    """One matcher; answers for a value are remembered, since labels take few of them."""
-
-    __slots__ = ("_answers", "_pattern", "kind", "name", "value")
-
-    def __init__(self, name: str, kind: str, value: str) -> None:
-        self.name, self.kind, self.value = name, kind, value
-        self._pattern = _regex(value) if kind in ("=~", "!~") else None
-        self._answers: dict[str, bool] = {}
-
-    def accepts(self, value: str) -> bool:
-        if self._pattern is None:
-            return (value == self.value) is (self.kind == "=")
-        answer = self._answers.get(value)
-        if answer is None:
-            answer = (self._pattern.fullmatch(value) is not None) is (self.kind == "=~")
-            if len(self._answers) < 1024:
-                self._answers[value] = answer
-        return answer
-
-
-def _label_test(matcher: Any) -> _LabelTest:
-    ops = promql_parser.MatchOp
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", matcher.name):
-        raise ExprError(f"label {matcher.name!r} is quoted, which is not supported here")
-    for op, kind in ((ops.Equal, "="), (ops.NotEqual, "!="), (ops.Re, "=~"), (ops.NotRe, "!~")):
-        if matcher.op == op:
-            return _LabelTest(matcher.name, kind, matcher.value)
-    raise ExprError("a label matcher is none of = != =~ !~")
-
-
-_PLAIN_REGEX: Final = re.compile(
-    r"""(?: [^\\()\[\]{}*+?|]            # a character, . ^ $ among them
-          | \\[dDwWsS.\-\\|()\[\]{}+*?^$/]
-          | \((?:\?:|\?P<\w+>|(?!\?))
-          | \) | \|
-          | \[\^?(?:\\[dDwWsS.\-\\|()\[\]{}+*?^$/]|[^\\\[\]])+\]
-          | (?:[*+?]|\{\d+(?:,\d*)?\})\??(?![*+?{])
-        )*""",
-    re.VERBOSE | re.ASCII,
-)
-"""Regular expressions that mean the same to RE2 and to Python."""
-
-
-@lru_cache(maxsize=256)
-def _regex(pattern: str) -> re.Pattern[str]:
-    set_operations = "[" in pattern and re.search(r"&&|--|~~|\|\|", pattern) is not None
-    if set_operations or not _PLAIN_REGEX.fullmatch(pattern):
-        raise ExprError(
-            f"the regular expression {pattern!r} uses more than groups, classes and repetition, "
-            "which is not supported here"
-        )
-    try:
-        return re.compile(pattern, re.ASCII)
-    except (re.error, OverflowError) as error:
-        raise ExprError(f"the regular expression {pattern!r} cannot be read: {error}") from None
-
-
-def _selected(store: SeriesStore, name: str, tests: list[_LabelTest]) -> Iterator[Series]:
-    for series in store.series(name):
-        if not tests:
-            yield series
-            continue
-        labels = dict(series.labels)
-        if all(test.accepts(labels.get(test.name, "")) for test in tests):
-            yield series

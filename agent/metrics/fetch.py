@@ -16,7 +16,6 @@ import ipaddress
 import os
 import socket
 import ssl
-import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping
@@ -26,6 +25,7 @@ from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from agent import __version__
+from agent.metrics.lookup import LookupFailed, Lookups
 from agent.model import Secret
 
 __all__ = ["Endpoint", "FetchError", "Reason", "Response", "Tls", "fetch", "printable"]
@@ -342,9 +342,15 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
+_LOOKUPS: Final = Lookups()
+
+
 def _connect(host: str, port: int, deadline: float, clock: Callable[[], float]) -> socket.socket:
     """A connection to the first address of ``host`` that takes one; each gets its share of the time that is left."""
-    addresses = _LOOKUPS.resolve(host, port, deadline - clock())
+    try:
+        addresses = _LOOKUPS.resolve(host, port, deadline - clock())
+    except LookupFailed as error:
+        raise FetchError("refused", f"the name {printable(host)!r} cannot be resolved: {error}") from None
     failure: OSError = TimeoutError()
     for index, (family, kind, protocol, _, where) in enumerate(addresses):
         left = deadline - clock()
@@ -360,59 +366,6 @@ def _connect(host: str, port: int, deadline: float, clock: Callable[[], float]) 
         else:
             return sock
     raise failure
-
-
-class _Lookups:
-    """Name look-ups with a time limit, which ``getaddrinfo`` has not: at most one thread per name, shared."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running: dict[tuple[str, int], _Lookup] = {}
-
-    def resolve(self, host: str, port: int, timeout: float) -> list[Any]:
-        try:
-            ipaddress.ip_address(host)
-        except ValueError:
-            pass
-        else:
-            return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-        with self._lock:
-            lookup = self._running.get((host, port))
-            if lookup is None:
-                lookup = self._running[host, port] = _Lookup(host, port, self._forget)
-                lookup.start()
-        if not lookup.done.wait(max(0.0, timeout)):
-            raise TimeoutError
-        if lookup.error is not None:
-            raise FetchError("refused", f"the name {printable(host)!r} cannot be resolved: {lookup.error}")
-        return lookup.addresses
-
-    def _forget(self, host: str, port: int) -> None:
-        with self._lock:
-            self._running.pop((host, port), None)
-
-
-class _Lookup(threading.Thread):
-    def __init__(self, host: str, port: int, forget: Callable[[str, int], None]) -> None:
-        super().__init__(name=f"resolve {host}", daemon=True)
-        self._host, self._port, self._forget = host, port, forget
-        self.done = threading.Event()
-        self.addresses: list[Any] = []
-        self.error: str | None = None
-
-    def run(self) -> None:
-        try:
-            self.addresses = list(socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM))
-        except OSError as error:
-            self.error = error.strerror or str(error)
-        except UnicodeError:
-            self.error = "it is no host name"
-        finally:
-            self._forget(self._host, self._port)
-            self.done.set()
-
-
-_LOOKUPS: Final = _Lookups()
 
 
 def _context(tls: Tls) -> ssl.SSLContext:

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from agent.metrics.parse import Page, Series, any_of, plain_name
+from agent.metrics.names import any_of, plain_name
+from agent.metrics.parse import Page, Series
 from agent.model import SIGNALS, Sample
 from agent.rules.model import Dialect, MetricSource
 

@@ -12,12 +12,14 @@ https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-__all__ = ["LineFault", "Page", "Series", "any_of", "parse_page", "plain_name"]
+from agent.metrics.names import any_of, plain_name
+
+__all__ = ["LineFault", "Page", "Series", "parse_page"]
 
 PageKind = Literal["metrics", "html", "json", "empty", "other"]
 
@@ -69,16 +71,6 @@ class Page:
     @property
     def looks_like_html(self) -> bool:
         return self.kind == "html"
-
-
-@lru_cache(maxsize=4096)
-def plain_name(name: str) -> str:
-    """The form in which names are compared: ``ray_vllm:num_requests`` becomes ``vllm_num_requests``.
-
-    Ray and some gateways cannot keep a colon and write ``_``; Ray puts ``ray_`` in front.
-    """
-    plain = name.replace(":", "_")
-    return plain[4:] if plain.startswith("ray_") and not plain.startswith("ray_serve_") else plain
 
 
 def parse_page(
@@ -182,32 +174,6 @@ def _name_pattern(names: frozenset[str]) -> re.Pattern[bytes]:
         + spelled
         + rb'")[^\n]*'
     )
-
-
-def any_of(names: Collection[str]) -> bytes:
-    """A regular expression for one of the plain names in any spelling, the longest that fits.
-
-    Written as a tree: a line of another name fails at the letter where it differs. As a list of alternatives the same
-    page takes four times as long.
-    """
-    rest = {name for name in names if name}
-    branches = []
-    for letter in sorted({name[0] for name in rest}):
-        group = [name for name in rest if name[0] == letter]
-        common = _common_beginning(group)
-        branches.append(_spelling(common) + any_of([name[len(common) :] for name in group]))
-    if not branches:
-        return b""
-    return b"(?:" + b"|".join(branches) + (b")?" if len(rest) < len(set(names)) else b")")
-
-
-def _common_beginning(names: Collection[str]) -> str:
-    first, last = min(names), max(names)
-    return next((first[:index] for index, letter in enumerate(first) if not last.startswith(letter, index)), first)
-
-
-def _spelling(name: str) -> bytes:
-    return b"".join(b"[_:]" if char == "_" else re.escape(char.encode()) for char in name)
 
 
 def _suspects(tail: bytes, names: frozenset[str] | None) -> set[str]:

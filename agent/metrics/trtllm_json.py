@@ -1,5 +1,5 @@
 """TensorRT-LLM's JSON statistics: ``GET /metrics`` of ``trtllm-serve`` answers with the iteration records since the
-last reading, and forgets them (https://nvidia.github.io/TensorRT-LLM/commands/trtllm-serve/trtllm-serve.html).
+last reading, and forgets them (https://nvidia.github.io/TensorRT-LLM/0.19.0rc0/commands/trtllm-serve.html).
 
 Two readers of one server take each other's records, so this format is only used where it is configured. Counts are
 per iteration; they are added up here. An empty answer means idle, a blocked step or a dead loop: the last gauges

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from agent.metrics import fetch as module
+from agent.metrics import lookup as module
 from agent.metrics.fetch import Endpoint, FetchError, Tls, fetch, printable
 from agent.model import Secret
 from tests.metrics.raw_server import answer, read_request, serve

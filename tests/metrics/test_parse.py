@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from agent.metrics.parse import Page, Series, parse_page, plain_name
+from agent.metrics.names import plain_name
+from agent.metrics.parse import Page, Series, parse_page
 
 
 def read(text: str | bytes, *wanted: str, openmetrics: bool = False, partial: bool = False) -> Page:
