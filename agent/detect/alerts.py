@@ -7,7 +7,7 @@ confidence or name changes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,10 +20,12 @@ __all__ = ["Finding", "LiveAlert"]
 class Finding:
     """What the evidence says now: an alert without its life cycle, and when it is due to fire.
 
-    ``due`` is the event time from which the alert fires; ``alert`` carries name, failure, evidence and numbers.
+    ``due`` is the event time from which the alert fires; ``alert`` carries name, failure and evidence; ``explain`` adds
+    texts and numbers, and is only asked when the alert changes.
     """
 
     alert: Alert
+    explain: Callable[[Alert], Alert]
     confidence: Confidence
     due: float
     keep_firing_for: float
@@ -67,14 +69,15 @@ class LiveAlert:
             fired_at=fired_at,
             ends_at=None,
         )
-        self.current = after
-        changed = (
-            before is None
-            or before.state != after.state
-            or before.confidence != after.confidence
-            or before.alertname != after.alertname
-        )
-        return [after] if changed else []
+        if (
+            before is not None
+            and before.state == after.state
+            and before.confidence == after.confidence
+            and before.alertname == after.alertname
+        ):
+            return []
+        self.current = finding.explain(after)
+        return [self.current]
 
     def clear(self, now: float, *, at_once: bool = False, hold_for: float | None = None) -> list[Alert]:
         """The trouble is gone. A firing alert goes on for ``keep_firing_for`` (or ``hold_for``) seconds of health."""

@@ -15,6 +15,7 @@ from agent.detect.alerts import Finding, LiveAlert
 from agent.detect.context import Explainer
 from agent.detect.deadline import ProgressLimits
 from agent.detect.fingerprint import FingerprintMatcher, Match
+from agent.detect.onset import OnsetLedger
 from agent.detect.progress import ProgressTracker
 from agent.detect.signals import SignalStore
 from agent.detect.verdict import NAMELESS, Verdict, contradicted, critical_verdict, name_rank
@@ -25,6 +26,8 @@ __all__ = ["ServerDetector"]
 
 _ONE_TIME: Final = 300.0
 """Seconds for which a warning about a single line stays up."""
+_LONGEST_LOOK: Final = 60.0
+"""Seconds between two looks beyond which the time between them is a hole, not healthy time."""
 _AFTER_RESTART: Final = 15.0
 """Seconds of health after a restart that end an alert: the process that was stuck is gone."""
 
@@ -51,7 +54,8 @@ class ServerDetector:
         self.now = 0.0
         self.trackers: dict[str, ProgressTracker] = {}
         self.signals = SignalStore(name)
-        self.explainer = Explainer()
+        self.ledger = OnsetLedger()
+        self.explainer = Explainer(self._load_report)
         self._rules = tuple(rules)
         self._matchers = {
             index: FingerprintMatcher(r) for index, r in enumerate(self._rules) if r.fingerprint is not None
@@ -106,7 +110,10 @@ class ServerDetector:
         self.signals.append(sample, tracker.facts)
         if tracker.restarts != restarts:
             self._restarted()
-        elif sample.source == "log" and tracker.stall is stall and int(sample.timestamp) == self._judged_second:
+            self.ledger.restart(sample.timestamp)
+        self._note_load(sample, tracker)
+        quiet = tracker.restarts == restarts and tracker.stall is stall
+        if sample.source == "log" and quiet and int(sample.timestamp) == self._judged_second:
             return out  # engines print up to hundreds of stats lines a second: one of them is judged
         return out + self._judge(self.now)
 
@@ -114,6 +121,8 @@ class ServerDetector:
         """The start block printed numbers."""
         out = self.advance(timestamp)
         for tracker in self._chosen(instance):
+            if any(tracker.facts.get(name, value) != value for name, value in values.items()):
+                self.ledger.change(timestamp)  # started with other limits than before
             tracker.fact(values)
         self.signals.facts(values, timestamp)
         return out + self._judge(self.now)
@@ -126,6 +135,7 @@ class ServerDetector:
             tracker.mark(state, timestamp)
         if any(tracker.restarts != before.get(key, 0) for key, tracker in self.trackers.items()):
             self._restarted()
+            self.ledger.restart(timestamp)
         return out + self._judge(self.now)
 
     def advance(self, timestamp: float) -> list[Alert]:
@@ -252,6 +262,8 @@ class ServerDetector:
             out = live.hold(self._finding(verdict, tracker, instance, now), now)
             if not live.firing and verdict.due is not None:
                 self._due[instance] = verdict.due
+            if any(alert.state == "firing" and alert.fired_at == now for alert in out):
+                self._note_onset(verdict, tracker)
             return out
         if not live.open:
             return []
@@ -268,6 +280,26 @@ class ServerDetector:
             self._spend(matches, tracker, all_of_them=True)
             self._incident_restarts.pop(instance, None)
         return done
+
+    def _note_load(self, sample: Sample, tracker: ProgressTracker) -> None:
+        """Healthy time at its load, for the question whether trouble follows load."""
+        point = tracker.points[-1] if tracker.points else None
+        if point is None or not sample.ok or point.timestamp != sample.timestamp:
+            return
+        healthy = tracker.stall is None and tracker.state in ("serving", "saturated", "idle")
+        if healthy and 0 < point.step <= _LONGEST_LOOK:
+            self.ledger.look(sample.timestamp, point.step, point.in_flight or 0.0)
+
+    def _note_onset(self, verdict: Verdict, tracker: ProgressTracker) -> None:
+        before = [p.in_flight for p in tracker.points if p.timestamp <= verdict.starts_at and p.in_flight is not None]
+        if before:
+            recent = before[-60:]
+            self.ledger.onset(verdict.starts_at, sum(recent) / len(recent))
+
+    def _load_report(self, _server: str, _onset: float) -> dict[str, Any]:
+        report = self.ledger.report()
+        verdict = {"load": "yes", "deployment": "no"}.get(report.verdict, "unknown")
+        return {"verdict": verdict, "sentence": report.sentence(), **report.to_json(), "explains": report.verdict}
 
     def _cooling(self, live: LiveAlert, verdict: Verdict, now: float) -> bool:
         return (
@@ -436,9 +468,14 @@ class ServerDetector:
             progress=tracker.summary(now),
             labels=labels,
         )
-        alert = self.explainer.explain(alert, verdict, tracker, now)
         due = verdict.due if verdict.due is not None else float("inf")
-        return Finding(alert, verdict.confidence, due, rule.keep_firing_for)
+        return Finding(
+            alert,
+            lambda settled: self.explainer.explain(settled, verdict, tracker, now),
+            verdict.confidence,
+            due,
+            rule.keep_firing_for,
+        )
 
     def open_alerts(self) -> list[Alert]:
         """Every alert that is pending or firing."""

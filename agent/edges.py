@@ -1,0 +1,157 @@
+"""The looks at watched servers that run live: scrapers and canaries, each in a thread of its own.
+
+A look that hangs delays nothing but the next look at the same server.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, tzinfo
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from agent.config import Config
+from agent.config.servers import CanaryConfig, MetricsSource, ServerConfig
+from agent.metrics.canary import Canary
+from agent.metrics.fetch import Endpoint, Tls
+from agent.metrics.mapping import SignalMapper
+from agent.metrics.scrape import Scraper
+from agent.model import Sample
+from agent.rules.model import Dialect
+from integrations.http import Authorization, BasicAuth, TlsConfig
+
+__all__ = ["CanaryEdge", "ScrapeEdge", "metrics_url", "zone"]
+
+Put = Callable[[Sequence[Sample], str], None]
+"""Hands samples, and the engine that the page was recognised as, to the core."""
+
+
+def zone(name: str) -> tzinfo:
+    """A time zone by name; the configuration has checked that it exists."""
+    return UTC if name.upper() == "UTC" else ZoneInfo(name)
+
+
+def metrics_url(url: str, engine: str, dialects: Mapping[str, Dialect]) -> str:
+    """The page's address: ``http://host:8000`` alone gets the engine's usual path."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        scheme, rest = "http", url
+    host, slash, path = rest.partition("/")
+    if slash and path:
+        return f"{scheme}://{rest}"
+    usual = dialects[engine].metrics.path if engine in dialects else "/metrics"
+    return f"{scheme}://{host}{usual}"
+
+
+def _endpoint(
+    url: str,
+    timeout: float,
+    *,
+    basic_auth: BasicAuth | None = None,
+    authorization: Authorization | None = None,
+    tls: TlsConfig | None = None,
+    headers: Mapping[str, str] | None = None,
+    proxy_url: str = "",
+    max_bytes: int = 32 << 20,
+) -> Endpoint:
+    return Endpoint(
+        url=url,
+        timeout=timeout,
+        max_bytes=max_bytes,
+        tls=Tls(tls.ca_file, tls.cert_file, tls.key_file, tls.server_name, tls.insecure_skip_verify) if tls else Tls(),
+        username=basic_auth.username if basic_auth else "",
+        password=basic_auth.password if basic_auth else None,
+        bearer=authorization.credentials if authorization else None,
+        headers=dict(headers or {}),
+        proxy_url=proxy_url,
+    )
+
+
+class ScrapeEdge:
+    """Looks at one metrics page at its interval, on a steady grid so that the looks of two servers do not bunch."""
+
+    def __init__(
+        self, config: Config, server: ServerConfig, source: MetricsSource, dialects: Mapping[str, Dialect], put: Put
+    ) -> None:
+        self.server = server.name
+        self.interval = source.interval or config.global_.scrape_interval
+        self._put = put
+        engine = server.engine if server.engine in dialects else "auto"
+        self.url = metrics_url(source.url, server.engine, dialects)
+        timeout = min(source.timeout or config.global_.scrape_timeout, self.interval)
+        endpoint = _endpoint(
+            self.url,
+            timeout,
+            basic_auth=source.basic_auth,
+            authorization=source.authorization,
+            tls=source.tls_config,
+            headers=source.http_headers,
+            proxy_url=source.proxy_url,
+            max_bytes=source.max_bytes,
+        )
+        self.scraper = Scraper(
+            endpoint,
+            SignalMapper(dialects, engine),
+            server=server.name,
+            format="trtllm_json" if source.format == "trtllm_json" else "prometheus",
+        )
+        self.scrapes = 0
+        self.failures = 0
+        self.last_beat: float | None = None
+
+    def work(self, stop: threading.Event) -> None:
+        """Scrape until told to stop."""
+        due = time.monotonic()
+        while not stop.is_set():
+            samples = self.scraper.scrape(time.time())
+            self.scrapes += 1
+            self.failures += not all(sample.ok for sample in samples)
+            self.last_beat = time.time()
+            self._put(samples, self.scraper.mapper.engine)
+            due = max(due + self.interval, time.monotonic() + 0.1 * self.interval)
+            stop.wait(max(0.0, due - time.monotonic()))
+
+
+class CanaryEdge:
+    """Asks the canary now and then, when nothing has completed lately."""
+
+    def __init__(
+        self, server: ServerConfig, source: CanaryConfig, last_completion: Callable[[str], float | None], put: Put
+    ) -> None:
+        self.server = server.name
+        self._put = put
+        self._last_completion = last_completion
+        self.canary = Canary(
+            _endpoint(source.url, source.timeout, authorization=source.authorization, tls=source.tls_config),
+            server=server.name,
+            model=source.model,
+            prompt=source.prompt,
+            interval=source.interval,
+            quiet=source.quiet,
+        )
+        self.last_beat: float | None = None
+
+    def work(self, stop: threading.Event) -> None:
+        """Ask until told to stop."""
+        while not stop.is_set():
+            now = time.time()
+            self.last_beat = now
+            if self.canary.due(now, self._last_completion(self.server)):
+                sample = self.canary.ask(now)
+                if sample is not None:
+                    self._put([sample], "")
+            stop.wait(1.0)
+
+
+def cache_folder(state: Path | None) -> Path | None:
+    """Where compiled rules are kept: inside the state folder, so that a read-only root works."""
+    if state is None:
+        return None
+    folder = state / "cache"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder

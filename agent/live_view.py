@@ -1,0 +1,375 @@
+"""The daemon as the page, the API and the probes see it. Answers from memory, under the core's lock, at once."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from agent import __version__
+from agent.detect.progress import ProgressTracker
+from agent.detect.server import ServerDetector
+from agent.detect.stall import Point
+from agent.evidence import incident_id as id_of
+from agent.model import FAILURE_FAMILY, Alert, ProgressState
+from agent.store import StoredAlert
+from agent.web.view import (
+    PLOT_SIGNALS,
+    Change,
+    Delivery,
+    Health,
+    Incident,
+    MuteView,
+    OnsetPoint,
+    OnsetView,
+    OutboxItem,
+    Replica,
+    RuleView,
+    SeriesView,
+    ServerView,
+    SourceView,
+    StageMatch,
+    ThreadView,
+    Transition,
+)
+
+if TYPE_CHECKING:
+    from agent.daemon import Daemon
+
+__all__ = ["LiveView"]
+
+_ORDER: dict[ProgressState, int] = {
+    "stalled": 0,
+    "down": 1,
+    "unknown": 2,
+    "saturated": 3,
+    "starting": 4,
+    "serving": 5,
+    "idle": 6,
+}
+
+
+class LiveView:
+    """Implements :class:`agent.web.view.View` over a running daemon."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._fired: dict[str, list[Transition]] = {}
+
+    def now(self) -> float:
+        return time.time()
+
+    # -- servers ---------------------------------------------------------------------------------------------
+
+    def servers(self) -> Sequence[ServerView]:
+        with self._daemon.lock:
+            return [self._server(name, d) for name, d in self._daemon.core.pipeline.detectors.items()]
+
+    def _server(self, name: str, detector: ServerDetector) -> ServerView:
+        now = self.now()
+        replicas = tuple(self._replica(key, tracker, now) for key, tracker in sorted(detector.trackers.items()))
+        worst = min(replicas, key=lambda r: _ORDER[r.state], default=Replica("", "unknown"))
+        tracker = detector.trackers.get(worst.engine_index)
+        scrape = next((edge for edge in self._daemon.scrapes if edge.server == name), None)
+        last = scrape.scraper.last if scrape is not None else None
+        deadline, source = tracker.deadline() if tracker is not None else (None, "")
+        values = _summed([dict(r.values) for r in replicas])
+        return ServerView(
+            name=name,
+            engine=detector.engine,
+            state=worst.state,
+            since=worst.since,
+            why=_why(worst, tracker, values, now),
+            labels=detector.labels,
+            values=values,
+            replicas=replicas,
+            last_progress=max((r.last_progress for r in replicas if r.last_progress), default=None),
+            last_line=self._daemon.core.counters.last_line.get(name),
+            last_scrape=tracker.last_metrics if tracker is not None else None,
+            scrape_error=last.error if last is not None else "",
+            started=tracker.started_at if tracker is not None else None,
+            deadline_s=deadline,
+            deadline_source=source,
+            facts=dict(tracker.facts) if tracker is not None else {},
+        )
+
+    def _replica(self, key: str, tracker: ProgressTracker, now: float) -> Replica:
+        return Replica(
+            engine_index=key,
+            state=tracker.state_at(now),
+            since=tracker.state_since,
+            last_progress=tracker.last_progress,
+            values={
+                name: points[-1][1] for name, points in _series(tracker.points).items() if points[-1][1] is not None
+            },
+        )
+
+    def series(
+        self, server: str, engine_index: str, signal: str, since: float, until: float, points: int
+    ) -> Sequence[SeriesView]:
+        out: list[SeriesView] = []
+        with self._daemon.lock:
+            detector = self._daemon.core.pipeline.detectors.get(server)
+            if detector is None:
+                return []
+            for key, tracker in sorted(detector.trackers.items()):
+                if engine_index and key != engine_index:
+                    continue
+                chosen = [p for p in tracker.points if since <= p.timestamp <= until]
+                for name, found in _series(chosen).items():
+                    if not signal or name == signal:
+                        step = max(1, -(-len(found) // max(1, points)))
+                        out.append(SeriesView(server, name, found[::-step][::-1], key, PLOT_SIGNALS[name]))
+        return out
+
+    # -- alerts ----------------------------------------------------------------------------------------------
+
+    def alerts(self) -> Sequence[Alert]:
+        with self._daemon.lock:
+            detectors = self._daemon.core.pipeline.detectors.values()
+            return [alert for detector in detectors for alert in detector.open_alerts()]
+
+    def incidents(self, limit: int, server: str = "") -> Sequence[Incident]:
+        stored = [s for s in self._daemon.store.alerts(limit=4 * limit) if s.alert.fired_at is not None]
+        return [self._incident(s) for s in stored if not server or s.alert.server == server][:limit]
+
+    def incident(self, incident_id: str) -> Incident | None:
+        for stored in self._daemon.store.alerts(limit=5000):
+            if stored.alert.fired_at is not None and id_of(stored.alert) == incident_id:
+                evidence = self._daemon.evidence
+                return self._incident(stored, files=tuple(evidence.files(incident_id)) if evidence is not None else ())
+        return None
+
+    def _incident(self, stored: StoredAlert, files: tuple[Any, ...] = ()) -> Incident:
+        alert = stored.alert
+        history = [Transition(alert.starts_at, "pending", "suspected", alert.failure, "onset")]
+        if alert.fired_at is not None:
+            history.append(Transition(alert.fired_at, "firing", alert.confidence, alert.failure))
+        if alert.ends_at is not None:
+            history.append(Transition(alert.ends_at, "resolved", alert.confidence, alert.failure))
+        return Incident(
+            id=id_of(alert),
+            alert=alert,
+            history=tuple(history),
+            deliveries=tuple(self._deliveries(alert)),
+            evidence=files,
+        )
+
+    def _deliveries(self, alert: Alert) -> Iterator[Delivery]:
+        for row in self._daemon.dispatcher.deliveries(alert.fingerprint):
+            yield Delivery(
+                timestamp=row["timestamp"],
+                receiver=row["receiver"],
+                integration=row["integration"],
+                action=row["action"],
+                outcome=row["outcome"],
+                detail=row.get("detail", ""),
+            )
+
+    def incident_tar(self, incident_id: str) -> tuple[int, Iterator[bytes]] | None:
+        evidence = self._daemon.evidence
+        return evidence.tar(incident_id) if evidence is not None else None
+
+    def evidence_pending(self, alert: Alert) -> bool:
+        evidence = self._daemon.evidence
+        return evidence.pending(alert) if evidence is not None else False
+
+    # -- rules, sources, outbox ------------------------------------------------------------------------------
+
+    def rules(self) -> Sequence[RuleView]:
+        pipeline = self._daemon.core.pipeline
+        with self._daemon.lock:
+            fired: dict[str, int] = {}
+            for stored in self._daemon.store.alerts(limit=5000):
+                fired[stored.alert.alertname] = fired.get(stored.alert.alertname, 0) + 1
+            return [
+                RuleView(
+                    name=rule.alert,
+                    failure=rule.failure,
+                    family=FAILURE_FAMILY.get(rule.failure, "degraded"),
+                    severity=rule.severity,
+                    engines=rule.engines,
+                    stages=tuple(
+                        StageMatch(
+                            stage.name, pipeline.rule_matches.get((rule.alert, stage.name), 0), None, stage.optional
+                        )
+                        for stage in (rule.fingerprint.stages if rule.fingerprint is not None else ())
+                    ),
+                    progress=rule.progress,
+                    when=rule.when,
+                    for_s=rule.for_seconds,
+                    summary=rule.annotations.get("summary", ""),
+                    file=str(rule.position),
+                    fired=fired.get(rule.alert, 0),
+                    last_match=pipeline.rule_last_match.get(rule.alert),
+                )
+                for rule in pipeline.ruleset.rules
+            ]
+
+    def sources(self) -> Sequence[SourceView]:
+        return self._daemon.log_edge.views()
+
+    def outbox(self) -> Sequence[OutboxItem]:
+        return [
+            OutboxItem(
+                id=row.id,
+                fingerprint=str(row.body.get("fingerprint", "")),
+                receiver=row.receiver.split("/", 1)[0],
+                integration=row.receiver.split("/", 1)[-1],
+                action=row.action,
+                state=row.state,
+                created=row.created,
+                attempts=row.attempts,
+                next_attempt=row.next_at,
+                last_error=row.last_error,
+            )
+            for row in self._daemon.store.outbox(states=("pending", "sending", "dead"))
+        ]
+
+    def onset(self, server: str) -> OnsetView | None:
+        with self._daemon.lock:
+            detector = self._daemon.core.pipeline.detectors.get(server)
+            if detector is None:
+                return None
+            ledger = detector.ledger
+            report, points = ledger.report(), ledger.points()
+        factor = report.log10_bayes_factor
+        return OnsetView(
+            server=server,
+            onsets=tuple(OnsetPoint(t, load) for t, load in points["onsets"]),
+            healthy=tuple(_histogram(points["healthy"])),
+            changes=tuple(
+                [Change(t, "restart") for (t,) in points["restarts"]]
+                + [Change(t, "configuration") for (t,) in points["changes"]]
+            ),
+            threshold=report.threshold,
+            low=report.threshold_low,
+            high=report.threshold_high,
+            safe_ceiling=report.safe_load,
+            bayes_factor=10**factor if factor is not None and abs(factor) < 300 else None,
+            verdict=report.sentence(),
+        )
+
+    # -- ourselves -------------------------------------------------------------------------------------------
+
+    def self_health(self) -> Health:
+        daemon = self._daemon
+        problems = []
+        if daemon.reload_error:
+            problems.append(f"configuration: {daemon.reload_error}")
+        if daemon.store.problem:
+            problems.append(f"state: {daemon.store.problem}")
+        problems += [
+            f"thread {t.name} is not running; its last error: {t.last_error or 'none'}"
+            for t in daemon.threads
+            if not t.alive
+        ]
+        problems += [
+            alert.annotations.get("summary", alert.alertname) for alert in daemon.dispatcher.self_alerts.open()
+        ]
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return Health(
+            version=__version__,
+            ready=True,
+            started=daemon.started,
+            problems=tuple(problems),
+            threads=tuple(ThreadView(t.name, t.alive, None, t.deaths, t.last_error) for t in daemon.threads),
+            observe=daemon.options.observe,
+            config_file=daemon.options.config_file,
+            config_loaded=daemon.config_loaded,
+            config_error=daemon.reload_error,
+            rss_bytes=_rss(),
+            cpu_seconds=round(usage.ru_utime + usage.ru_stime, 3),
+            state_bytes=daemon.store.size_bytes(),
+            matcher=daemon.core.pipeline.engine.matcher,
+            external_url=daemon.config.global_.external_url,
+        )
+
+    def mutes(self) -> Sequence[MuteView]:
+        return [
+            MuteView(s.id, tuple(s.matchers), s.starts_at, s.ends_at, s.comment)
+            for s in self._daemon.store.silences(active_at=self.now())
+        ]
+
+    def mute(self, matchers: Sequence[str], seconds: float, comment: str) -> MuteView:
+        s = self._daemon.dispatcher.mute(matchers, seconds, comment=comment)
+        return MuteView(s.id, tuple(s.matchers), s.starts_at, s.ends_at, s.comment)
+
+    def unmute(self, mute_id: str) -> bool:
+        return self._daemon.dispatcher.unmute(mute_id)
+
+    def retry_outbox(self, item_id: int) -> bool:
+        return self._daemon.store.revive([item_id]) > 0
+
+    def reload(self) -> str:
+        self._daemon.request_reload()
+        return ""
+
+
+def _why(replica: Replica, tracker: ProgressTracker | None, values: dict[str, float], now: float) -> str:
+    """One sentence that a tired reader understands."""
+    waiting, running = values.get("requests_waiting"), values.get("requests_running")
+    queue = f"{waiting or 0:.0f} requests wait, {running or 0:.0f} run"
+    quiet = f"{now - replica.last_progress:.0f} s" if replica.last_progress else "as long as we have looked"
+    which = f"engine {replica.engine_index}: " if replica.engine_index else ""
+    if replica.state == "stalled":
+        return f"{which}{queue}, and nothing has moved for {quiet}"
+    if replica.state == "unknown":
+        reason = f": {tracker.failure}" if tracker is not None and tracker.failure else ""
+        return f"{which}we see no signals{reason}; neither healthy nor stalled is claimed"
+    if replica.state == "saturated":
+        return f"{which}{queue}; requests still complete"
+    if replica.state == "serving":
+        return f"{which}{queue}; last progress {quiet} ago"
+    return {
+        "idle": "nothing to do",
+        "starting": "starting: loading, compiling or capturing",
+        "down": "stopped: its log says that it shut down",
+    }.get(replica.state, "")
+
+
+def _series(points: Sequence[Point] | Any) -> dict[str, list[tuple[float, float | None]]]:
+    out: dict[str, list[tuple[float, float | None]]] = {}
+    for p in points:
+        rows = {
+            "requests_waiting": p.waiting,
+            "requests_running": p.running,
+            "kv_cache_usage_ratio": p.kv,
+            "finished_per_minute": 60 * p.finished / p.step if p.finished is not None and p.step > 0 else None,
+            "generation_tokens_per_second": p.generated / p.step if p.generated is not None and p.step > 0 else None,
+            "prompt_tokens_per_second": p.prompted / p.step if p.prompted is not None and p.step > 0 else None,
+        }
+        for name, value in rows.items():
+            if value is not None:
+                out.setdefault(name, []).append((p.timestamp, round(value, 4)))
+    return out
+
+
+def _summed(parts: Sequence[dict[str, float]]) -> dict[str, float]:
+    out: dict[str, float] = {}
+    for part in parts:
+        for name, value in part.items():
+            out[name] = max(out.get(name, 0.0), value) if name == "kv_cache_usage_ratio" else out.get(name, 0.0) + value
+    return out
+
+
+def _histogram(healthy: Sequence[Sequence[float]], bins: int = 24) -> Iterator[tuple[float, float, float]]:
+    """(load from, load to, seconds) over equal bins."""
+    if not healthy:
+        return
+    top = max(load for load, _ in healthy) or 1.0
+    seconds = [0.0] * bins
+    for load, span in healthy:
+        seconds[min(bins - 1, int(bins * load / top))] += span
+    for index, span in enumerate(seconds):
+        yield round(index * top / bins, 3), round((index + 1) * top / bins, 3), round(span, 1)
+
+
+def _rss() -> int:
+    try:
+        with open("/proc/self/statm") as handle:
+            return int(handle.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
