@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from agent.rules.model import RuleSet
 __all__ = ["ScanResult", "replay", "scan"]
 
 _CHUNK = 256 * 1024
+_UNDATED = 10_000  # records that are held until the first stamp comes; a log without any is read as it is
 
 
 @dataclass(slots=True)
@@ -111,11 +112,16 @@ _Event = tuple[float, Matched | None, LogStream]
 def _log_events(stream: LogStream, name: str, progress: Callable[[str, int], None] | None) -> Iterator[_Event]:
     """Matched records of one log in an order that never goes back, and after each block how far its clock has come."""
     latest = float("-inf")
+    undated: list[Matched] = []
     with open_finished(name) as source:
         while True:
             data = source.read(_CHUNK)
-            found = stream.feed(data) if data else stream.flush()
+            found = undated + (stream.feed(data) if data else stream.flush())
+            undated = []
+            if data and stream.first_timestamp is None and len(found) < _UNDATED:
+                found, undated = [], found  # what comes before the first stamp is as old as that stamp
             for matched in found:
+                matched = _dated(matched, stream.first_timestamp)
                 latest = max(latest, matched.record.timestamp)
                 yield latest, matched, stream
             if stream.clock is not None and stream.clock >= latest:
@@ -125,6 +131,15 @@ def _log_events(stream: LogStream, name: str, progress: Callable[[str, int], Non
                 progress(name, source.position())
             if not data:
                 return
+
+
+def _dated(matched: Matched, first: float | None) -> Matched:
+    """A record from before the first stamp of its log has no time but that of reading, which is later than all of
+    them: it takes the first stamp instead."""
+    record = matched.record
+    if first is None or record.time_source != "observed":
+        return matched
+    return replace(matched, record=replace(record, timestamp=first, time_source="inherited"))
 
 
 def replay(
