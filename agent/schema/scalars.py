@@ -80,7 +80,9 @@ def convert_scalar(given: Scalar, members: tuple[Any, ...], metadata: Mapping[st
             span = parse_duration(given.text)
         except ValueError as error:
             if str not in members:
-                raise ValueError(f"expected {expected(members)}: {error}") from None
+                hidden = given.text != given.source
+                reason = f"the value of '{shortened(given.source)}' is none" if hidden else str(error)
+                raise ValueError(f"expected {expected(members)}: {reason}") from None
         else:
             return _bounded(span, metadata, format_duration)
     if str in members:
