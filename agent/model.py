@@ -152,8 +152,9 @@ class Sample:
     engine). ``values`` maps names of :data:`SIGNALS` to numbers; a signal that is absent was not seen.
     A failed look has ``ok`` false, no values and a reason in ``error``; it is evidence of blindness, not of health.
     ``probe``: what this line tells proves no work (a health probe's batch). ``origin`` names the stats line it came
-    from. ``repeats`` counts how many looks before this one brought the very same page, byte for byte: a real page
-    moves on with its process's own clock, so a row of them means a frozen exporter or a cache in between.
+    from. ``repeats`` counts how many looks before this one brought the very same page, byte for byte. ``clocked``: the
+    page also counts the CPU time of its process, or bears stamps, and so moves on with every read; then a row of
+    repeats means a frozen exporter or a cache in between, and is no evidence of a stall.
     """
 
     timestamp: float
@@ -166,7 +167,7 @@ class Sample:
     probe: bool = False
     origin: str = ""
     repeats: int = 0
-    probe: bool = False  # a stats line that proves nothing: a health probe's own batch
+    clocked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,12 +157,12 @@ class CanaryConfig:
 class ProgressConfig:
     """Bounds on how long work may stand still; between them the server's own history decides."""
 
-    floor: Duration = seconds(20, "No stall sooner without a line that proves one.", minimum=1)
+    floor: Duration = seconds(25, "No stall sooner without a line that proves one.", minimum=1)
     cold: Duration = seconds(120, "Deadline before there is history.", minimum=1)
     ceiling: Duration = seconds(300, "Never longer than this.", minimum=1)
     with_evidence: Duration = seconds(10, "Deadline after a line that names the stall.", minimum=0)
     silence: Duration = seconds(300, "Without metrics: a log that ends in '0 tokens/s, work waiting'.", minimum=1)
-    trickle: Duration = seconds(300, "Window in which tokens drip and nothing completes.", minimum=1)
+    trickle: Duration = seconds(90, "So long tokens drip and nothing completes while requests queue.", minimum=1)
     livelock: Duration = seconds(120, "Window of preemption without delivery.", minimum=1)
     saturated_after: Duration = seconds(60, "A queue that is never empty for so long is called saturated.", minimum=1)
 

@@ -1,41 +1,49 @@
 """How long a busy server may go without progress before that silence is called a stall.
 
 For a full stop no statistic on completions is quicker than a time-out: CUSUM degenerates to one, and the expected
-delay is bounded below by about ``ln(gamma * rate) / rate`` for one false alarm in ``gamma`` seconds (Lorden 1971).
-The only question is the time-out. It is learned from the server's own gaps between signs of progress, counted in
-busy time at the resolution at which we look:
+delay is bounded below by about ``ln(gamma * rate) / rate`` for one false alarm in ``gamma`` seconds (Lorden 1971,
+https://doi.org/10.1214/aoms/1177693055). The only question is the time-out. It is learned from the server's own gaps
+between signs of progress, counted in busy time at the resolution at which we look:
 
 * the largest of n exchangeable gaps is exceeded by the next with probability 1/(n+1), whatever their law;
-* past that, an exponential tail through it is assumed: scale = largest / ln(n + 1), and the deadline is the quantile
-  that is passed once in ``gamma`` seconds of busy time;
-* before there is enough history a fixed, cautious deadline holds.
+* past that, an exponential tail is assumed with the scale that the largest gap tells, ``largest / ln(n + 1)``; the
+  deadline is the quantile of it that is passed once in ``gamma`` seconds of busy time, and a quarter more;
+* never under twice the largest gap and one look: that much is data, not assumption;
+* before the first gap there is nothing to learn from and a fixed, cautious deadline holds.
 
-``bench/detection.py`` measures the false-alarm rate and the delay of this rule.
+Gaps depend on load where an engine counts completions only, so they are kept by load level; the deadline of a level
+rests on that level and the busier ones. The mathematics: docs/how-it-works.md. The false-alarm rate and the delay of
+this rule are measured by ``python -m bench.detection``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 __all__ = ["GapHistory", "ProgressLimits"]
 
 GAMMA: Final = 30 * 86_400.0
-"""One false alarm in 30 days of busy time."""
-_MIN_GAPS: Final = 12
-_MAX_WEIGHT: Final = 20_000
+"""One false alarm in 30 days of busy time, where the gaps obey the assumption."""
 _SAFETY: Final = 1.25
 """Gaps of a real engine are not independent; bench/detection.py says what this factor buys."""
+_MOST: Final = 200_000.0
+"""Gaps that a level holds before it forgets half: a single long gap is remembered for 20 busy days at 5 s looks."""
+_FORGOTTEN: Final = 0.1
+_ENOUGH: Final = 200.0
+"""Gaps that a load level needs before it speaks for itself."""
+_LONGEST: Final = 600
+_TOP_LEVEL: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressLimits:
     """Bounds on the deadlines, in seconds; all of them can be set per server in the configuration."""
 
-    floor: float = 20.0
-    """No stall is called sooner without a line that proves one: three looks at 5 s and some slack."""
+    floor: float = 25.0
+    """No stall is called sooner without a line that proves one: five looks at 5 s with nothing in any of them."""
     cold: float = 120.0
     """Deadline before there is history; sooner than any engine's own watchdog (300 s)."""
     ceiling: float = 300.0
@@ -44,70 +52,106 @@ class ProgressLimits:
     """Deadline after a line that names the stall: two looks without progress."""
     silence: float = 300.0
     """A log whose last word was "0 tokens/s, work waiting", and no metrics: this much silence counts as a stall."""
-    trickle: float = 300.0
-    """Window in which nothing completes, the queue grows and tokens barely drip."""
+    trickle: float = 90.0
+    """So long nothing completes, the queue does not shrink and each running request crawls: stalled."""
     livelock: float = 120.0
     """Window in which requests are preempted again and again and nothing is delivered."""
     saturated_after: float = 60.0
     """A queue that has not been empty for this long is called saturated."""
 
 
-class GapHistory:
-    """Gaps between signs of progress, in whole seconds of busy time, as a histogram that forgets slowly."""
+class _Gaps:
+    """A histogram of gaps in whole seconds that forgets slowly."""
 
-    __slots__ = ("_counts", "_total", "_weighted")
+    __slots__ = ("counts", "total", "weighted")
+
+    def __init__(self, counts: Mapping[int, float] | None = None) -> None:
+        self.counts = dict(counts or {})
+        self.total = sum(self.counts.values())
+        self.weighted = sum(second * count for second, count in self.counts.items())
+
+    def add(self, second: int, count: float = 1.0) -> None:
+        self.counts[second] = self.counts.get(second, 0.0) + count
+        self.total += count
+        self.weighted += second * count
+        if self.total > _MOST:
+            halved = {s: c / 2 for s, c in self.counts.items() if c / 2 >= _FORGOTTEN}
+            self.__init__(halved)  # type: ignore[misc]  # starts over with what is left
+
+
+class GapHistory:
+    """Gaps between signs of progress, in seconds of busy time, by the load they came under."""
+
+    __slots__ = ("_levels",)
 
     def __init__(self) -> None:
-        self._counts: dict[int, float] = {}
-        self._total = 0.0
-        self._weighted = 0.0
+        self._levels: dict[int, _Gaps] = {}
 
-    def add(self, gap: float) -> None:
-        """One gap of ``gap`` seconds came to its end."""
-        second = min(600, max(0, math.ceil(gap - 1e-6)))
-        self._counts[second] = self._counts.get(second, 0.0) + 1.0
-        self._total += 1.0
-        self._weighted += second
-        if self._total > _MAX_WEIGHT:
-            self._halve()
-
-    def _halve(self) -> None:
-        # A long gap is remembered for about ten days of busy time at 5 s looks, then it no longer sets the deadline.
-        self._counts = {second: count / 2 for second, count in self._counts.items() if count >= 0.1}
-        self._total = sum(self._counts.values())
-        self._weighted = sum(second * count for second, count in self._counts.items())
+    def add(self, gap: float, load: float = 1.0) -> None:
+        """A gap of ``gap`` seconds came to its end; ``load`` is the least that was in flight during it."""
+        second = min(_LONGEST, max(0, math.ceil(gap - 1e-6)))
+        self._levels.setdefault(_level(load), _Gaps()).add(second)
 
     @property
     def count(self) -> float:
-        return self._total
+        """Gaps that are remembered."""
+        return sum(gaps.total for gaps in self._levels.values())
 
     @property
     def largest(self) -> float:
-        return float(max(self._counts, default=0))
+        """The longest gap that is remembered, in seconds."""
+        return float(max((second for gaps in self._levels.values() for second in gaps.counts), default=0))
 
-    def deadline(self, limits: ProgressLimits, interval: float) -> tuple[float, str]:
+    def deadline(self, limits: ProgressLimits, interval: float, load: float | None = None) -> tuple[float, str]:
         """Seconds of busy time without progress that are called a stall, and what set them.
 
-        ``interval`` is the time between two looks: a gap seen through it is known no finer.
-        The second value is ``cold``, ``floor``, ``learned`` or ``ceiling``.
+        ``interval`` is the time between two looks: a gap seen through it is known no finer. ``load`` is the least that
+        was in flight since the last progress; without it all levels count. The second value is ``cold`` (no gap seen
+        yet), ``floor``, ``learned`` or ``ceiling``.
         """
-        if self._total < _MIN_GAPS:
+        total, weighted, largest = _sums(self._chosen(load))
+        if total < 1:
             return limits.cold, "cold"
-        mean = max(self._weighted / self._total, 0.1)
-        scale = max(self.largest, interval) / math.log(self._total + 1)
-        learned = _SAFETY * scale * math.log(GAMMA / mean)
-        # Never less than twice the worst gap ever seen: the tail below that is data, not assumption.
-        learned = max(learned, 2 * self.largest + interval)
+        mean = max(weighted / total, 0.1)
+        largest = max(largest, interval)
+        learned = _SAFETY * largest / math.log(total + 1) * math.log(GAMMA / mean)
+        learned = max(learned, 2 * largest + interval)
         if learned <= limits.floor:
             return limits.floor, "floor"
         if learned >= limits.ceiling:
             return limits.ceiling, "ceiling"
         return learned, "learned"
 
+    def _chosen(self, load: float | None) -> list[_Gaps]:
+        """The levels that speak for ``load``: its own and the busier ones, then the next below until that is enough."""
+        if load is None:
+            return list(self._levels.values())
+        own = _level(load)
+        chosen = [gaps for level, gaps in self._levels.items() if level >= own]
+        for level in sorted((level for level in self._levels if level < own), reverse=True):
+            if sum(gaps.total for gaps in chosen) >= _ENOUGH:
+                break
+            chosen.append(self._levels[level])
+        return chosen
+
     def snapshot(self) -> dict[str, Any]:
-        return {str(second): round(count, 3) for second, count in self._counts.items()}
+        """The counts as plain JSON: load level -> whole seconds -> how many."""
+        return {str(k): {str(s): c for s, c in gaps.counts.items()} for k, gaps in self._levels.items()}
 
     def restore(self, data: Mapping[str, Any]) -> None:
-        self._counts = {int(second): float(count) for second, count in data.items()}
-        self._total = sum(self._counts.values())
-        self._weighted = sum(second * count for second, count in self._counts.items())
+        """Inverse of :meth:`snapshot`."""
+        self._levels = {int(k): _Gaps({int(s): float(c) for s, c in counts.items()}) for k, counts in data.items()}
+
+
+def _level(load: float) -> int:
+    """Load levels double: 1, 2-3, 4-7, 8-15, ..."""
+    return min(_TOP_LEVEL, max(1, int(load)).bit_length() - 1)
+
+
+def _sums(chosen: Iterable[_Gaps]) -> tuple[float, float, float]:
+    total = weighted = largest = 0.0
+    for gaps in chosen:
+        total += gaps.total
+        weighted += gaps.weighted
+        largest = max(largest, max(gaps.counts, default=0))
+    return total, weighted, largest

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -26,6 +26,9 @@ PageFormat = Literal["prometheus", "trtllm_json"]
 
 ACCEPT: Final = "text/plain;version=0.0.4;q=1,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1"
 """The text format first: it has no exemplars."""
+
+_CPU_CLOCK: Final = b"process_cpu_seconds_total"
+"""A page that counts its process's CPU time never stays the same, whatever the engine does."""
 
 MAX_SERIES: Final = 20_000
 """Most series of wanted names on one page; eight engines have about a hundred."""
@@ -161,6 +164,9 @@ class Scraper:
         if page.kind == "other":
             raise FetchError("parse", f"no line of the answer is a metric (it begins '{_beginning(body)}')")
         samples = self._mapper.map(page, server=self._server, timestamp=now, repeats=self._count_repeats(digest, page))
+        stamped = any(series.timestamp is not None for series in page.series)
+        if samples[0].repeats and (stamped or _CPU_CLOCK in body):
+            samples = [replace(sample, clocked=True) for sample in samples]
         return samples, page
 
     def _count_repeats(self, digest: str, page: Page) -> int:
