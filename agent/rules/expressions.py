@@ -19,7 +19,7 @@ _TOKEN: Final = re.compile(
   | (?P<braces>\{[^}]*\}?)
   | (?P<range>\[[^\]]*\]?)
   | (?P<number>\d[\w.]*)
-  | (?P<name>[A-Za-z_:][\w:]*)(?P<call>\s*\()?
+  | (?P<name>[A-Za-z_:][\w:]*)(?P<call>\s*\(|\s*\b(?:by|without)\s*\()?
     """,
     re.VERBOSE | re.ASCII,
 )
@@ -45,4 +45,4 @@ def names_in(expression: str) -> Iterator[tuple[int, str]]:
         elif name.lower() not in _WORDS and found["call"] is None:
             yield found.start("name"), name
         elif found["call"]:
-            position = found.end("name")  # an aggregation's "by (...)" may come before its bracket
+            position = found.end("name")  # what follows a function or an aggregation is looked at in its turn

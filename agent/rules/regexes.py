@@ -35,7 +35,8 @@ def inspect_regex(pattern: str, ignore_case: bool = False) -> RegexInfo:
     except re.error as error:
         return RegexInfo(error=_advice(error.msg, pattern), offset=error.pos or 0)
     except Warning as warning:
-        return RegexInfo(error=f"{warning}: put a backslash before the bracket", offset=_place(str(warning)))
+        problem = re.sub(r" at position \d+", "", str(warning))
+        return RegexInfo(error=f"{problem}: put a backslash before the bracket", offset=_place(str(warning)))
     except (OverflowError, RecursionError, ValueError) as error:
         return RegexInfo(error=str(error) or type(error).__name__)
     return RegexInfo(groups=tuple(compiled.groupindex), matches_empty=compiled.search("") is not None)
