@@ -60,10 +60,12 @@ class Match:
 
 @dataclass(slots=True)
 class _Bucket:
-    """Evidence of one key: for each stage index the line that fills it, and times for stages that must be counted."""
+    """Evidence of one key: for each stage index the line that fills it, the time of the newest such line, and the times
+    of stages that must be counted."""
 
     evidence: dict[int, StageEvidence] = field(default_factory=dict)
     recent: dict[int, deque[float]] = field(default_factory=dict)
+    latest: dict[int, float] = field(default_factory=dict)
     rank: str = ""
     engine_index: str = ""
     touched: float = 0.0
@@ -125,6 +127,7 @@ class FingerprintMatcher:
 
     def _fill(self, bucket: _Bucket, index: int, record: LogRecord, fields: Mapping[str, str]) -> None:
         stage = self.fingerprint.stages[index]
+        bucket.latest[index] = max(record.timestamp, bucket.latest.get(index, record.timestamp))
         if stage.count > 1:
             times = bucket.recent.setdefault(index, deque(maxlen=stage.count))
             times.append(record.timestamp)
@@ -156,17 +159,23 @@ class FingerprintMatcher:
         bucket = self._buckets.get(key)
         if bucket is None:
             return None
-        evidence = dict(bucket.evidence)
+        evidence, latest = dict(bucket.evidence), dict(bucket.latest)
         rank, engine_index = bucket.rank, bucket.engine_index
         for other_key, other in self._buckets.items():
             if other_key != key and _compatible(other_key, key):
                 for index, item in other.evidence.items():
                     evidence.setdefault(index, item)
+                    latest[index] = max(latest.get(index, 0.0), other.latest.get(index, 0.0))
                 rank, engine_index = rank or other.rank, engine_index or other.engine_index
-        return self._assemble(key, evidence, rank, engine_index)
+        return self._assemble(key, evidence, latest, rank, engine_index)
 
     def _assemble(
-        self, key: tuple[str, ...], evidence: dict[int, StageEvidence], rank: str, engine_index: str
+        self,
+        key: tuple[str, ...],
+        evidence: dict[int, StageEvidence],
+        latest: Mapping[int, float],
+        rank: str,
+        engine_index: str,
     ) -> Match | None:
         if any(index not in evidence for index in self._required) or not evidence:
             return None
@@ -194,7 +203,7 @@ class FingerprintMatcher:
             stages=stages,
             started=min(started, completed),
             completed=completed,
-            last=max(completed, max(item.timestamp for item in stages)),
+            last=max(completed, max(latest.get(index, 0.0) for index in chosen)),
             decided=completed + self.fingerprint.absent_after,
             terminal=terminal,
             rank=rank,
@@ -245,6 +254,7 @@ class FingerprintMatcher:
                     "rank": bucket.rank,
                     "engine_index": bucket.engine_index,
                     "touched": bucket.touched,
+                    "latest": {str(index): at for index, at in bucket.latest.items()},
                     "recent": {str(index): list(times) for index, times in bucket.recent.items()},
                     "evidence": {
                         str(index): [e.stage, e.timestamp, e.body, e.file, e.line, e.severity, dict(e.fields), e.count]
@@ -266,6 +276,7 @@ class FingerprintMatcher:
                 if int(index) < len(self.fingerprint.stages):
                     stage = self.fingerprint.stages[int(index)]
                     bucket.recent[int(index)] = deque(times, maxlen=max(1, stage.count))
+            bucket.latest = {int(index): at for index, at in item.get("latest", {}).items()}
             self._buckets[tuple(item["key"])] = bucket
         self._absent = {tuple(key): at for key, at in data.get("absent", [])}
 
