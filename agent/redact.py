@@ -15,9 +15,11 @@ from typing import Any, Final
 
 from agent.model import Alert, StageEvidence
 
-__all__ = ["HIDDEN", "redact", "redact_alert", "redact_json"]
+__all__ = ["HIDDEN", "LONGEST_TEXT", "bounded", "redact", "redact_alert", "redact_json"]
 
 HIDDEN: Final = "<secret>"
+LONGEST_TEXT: Final = 16 * 1024
+"""Characters of one line or annotation that are kept; a traceback of hundreds of frames fits."""
 
 # Names whose value is a credential wherever they stand: query strings, JSON, environment dumps, command lines.
 _NAME = (
@@ -115,7 +117,7 @@ def _replace(match: re.Match[str], replacement: str) -> str:
 def redact_json(value: Any, known: Iterable[str] = ()) -> Any:
     """The same JSON value with every text in it redacted, keys included."""
     if isinstance(value, str):
-        return redact(value, known)
+        return redact(bounded(value), known)
     if isinstance(value, Mapping):
         return {redact(str(key), known): redact_json(item, known) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -123,12 +125,25 @@ def redact_json(value: Any, known: Iterable[str] = ()) -> Any:
     return value
 
 
+def bounded(text: str, limit: int = LONGEST_TEXT) -> str:
+    """A text by its beginning and, twice as long, its end, in about ``limit`` characters. Cuts fall on white space
+    where there is some, so that no half of a credential is left that :func:`redact` would not know."""
+    if len(text) <= limit:
+        return text
+    head, tail = limit // 3, len(text) - (limit - limit // 3)
+    space = max(text.rfind(" ", head - 512, head), text.rfind("\n", head - 512, head))
+    head = space if space > 0 else head
+    spaces = [at for at in (text.find(" ", tail, tail + 512), text.find("\n", tail, tail + 512)) if at > 0]
+    tail = min(spaces, default=tail)
+    return f"{text[:head]} … {tail - head} characters … {text[tail:].lstrip()}"
+
+
 def redact_alert(alert: Alert, known: Iterable[str] = ()) -> Alert:
-    """The alert as it may be stored and sent: no credential in evidence, annotations or context."""
+    """The alert as it may be stored and sent: no credential in evidence, annotations or context, no megabytes."""
     return replace(
         alert,
         stages=tuple(_stage(stage, known) for stage in alert.stages),
-        annotations={key: redact(value, known) for key, value in alert.annotations.items()},
+        annotations={key: redact(bounded(value), known) for key, value in alert.annotations.items()},
         context=redact_json(alert.context, known),
     )
 
@@ -136,6 +151,6 @@ def redact_alert(alert: Alert, known: Iterable[str] = ()) -> Alert:
 def _stage(stage: StageEvidence, known: Iterable[str]) -> StageEvidence:
     return replace(
         stage,
-        body=redact(stage.body, known),
-        fields={key: redact(value, known) for key, value in stage.fields.items()},
+        body=redact(bounded(stage.body), known),
+        fields={key: redact(bounded(value, 1024), known) for key, value in stage.fields.items()},
     )

@@ -155,7 +155,9 @@ def embed(message: Message) -> dict[str, Any]:
 
 
 def _fenced(lines: list[str], limit: int) -> str:
-    text = escaped("\n".join(lines), limit, lambda part: part.replace("`", "`" + _ZERO_WIDTH))
+    text = escaped(
+        "\n".join(lines), limit, lambda part: part.replace("`", "`" + _ZERO_WIDTH).replace("@", "@" + _ZERO_WIDTH)
+    )
     return f"```\n{text}\n```"
 
 

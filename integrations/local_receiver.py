@@ -51,7 +51,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer. ``accepted`` false with a status of 200: the service refused in words."""
+    """An answer; status 0: none is sent, the connection was dealt with otherwise."""
 
     status: int
     body: bytes = b""
@@ -212,6 +212,9 @@ def _handler(
         do_GET = do_POST = do_PATCH = do_PUT = _serve
 
         def _send(self, reply: Reply) -> None:
+            if reply.status == 0:  # whoever answered before us has dealt with the connection
+                self.close_connection = True
+                return
             with contextlib.suppress(ConnectionError):
                 self.send_response(reply.status)
                 self.send_header("Content-Type", reply.content_type)

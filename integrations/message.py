@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from agent.model import Alert, StageEvidence
-from agent.redact import redact
+from agent.redact import bounded, redact
 from agent.rules.templates import render
 from integrations.base import Notification, ReceiverOptions
 from integrations.limits import Text
@@ -241,7 +241,7 @@ def _facts(alert: Alert, notification: Notification) -> tuple[Fact, ...]:
 
 
 def _evidence(stage: StageEvidence) -> Evidence:
-    text = _fewer_lines(clean(redact(stage.body)).strip("\n"))
+    text = _fewer_lines(clean(redact(bounded(stage.body))).strip("\n"))
     return Evidence(
         when=clock(stage.timestamp).removesuffix(" UTC"),
         severity=one_line(stage.severity)[:12],
@@ -355,7 +355,8 @@ def _from_template(template: str, values: Mapping[str, Any], fallback: str, limi
 
 
 def _safe(text: str, limit: int) -> str:
-    return clip(clean(redact(text)).strip(), limit)
+    # Cut roughly first: a megabyte is not worth twenty patterns for the sake of its first line.
+    return clip(clean(redact(text[: 16 * limit + 4096])).strip(), limit)
 
 
 def _texts(raw: Any, count: int, limit: int) -> tuple[str, ...]:

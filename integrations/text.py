@@ -57,7 +57,7 @@ def _boundary(text: str, end: int) -> int:
         joined = (
             after in "\u200d\ufe0e\ufe0f\u20e3"
             or before == "\u200d"
-            or unicodedata.combining(after) != 0
+            or unicodedata.category(after) in {"Mn", "Mc", "Me"}
             or "\U0001f3fb" <= after <= "\U0001f3ff"
             or "\U000e0020" <= after <= "\U000e007f"
             or (_is_flag(after) and _is_flag(before) and _flags_before(text, end) % 2 == 1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import email.utils
+import logging
 import socket
 import ssl
 import threading
@@ -28,6 +29,10 @@ from integrations.base import ConfigFault, DeadlineExceeded, DeliveryError, Redi
 from integrations.http import HttpResponse, origin
 
 __all__ = ["Request", "send"]
+
+# urllib3 logs paths, which hold credentials: at DEBUG each request, as a warning each odd header. Our own errors say
+# what there is to say.
+logging.getLogger("urllib3").setLevel(logging.CRITICAL)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -54,7 +54,9 @@ class Dispatcher:
         observe: bool = False,
         alive: Callable[[], bool] = lambda: True,
         rng: random.Random | None = None,
+        targets: Callable[[Config], dict[str, Built]] = build_targets,
     ) -> None:
+        self._build_targets = targets
         self.workers: dict[str, Worker] = {}
         self.level_workers: dict[str, LevelWorker] = {}
         self.heartbeat: Heartbeat | None = None
@@ -217,7 +219,7 @@ class Dispatcher:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _configure(self, config: Config) -> None:
-        built = build_targets(config)
+        built = self._build_targets(config)
         for name, old in self._built.items():
             if name not in built and self._still_needed(name):
                 built[name] = replace(old, target=replace(old.target, retired=True))
