@@ -16,7 +16,15 @@ from typing import Any, Final
 from agent.logs.patterns import Analysis, analyse
 from agent.rules.model import Condition, Matcher, Position
 
-__all__ = ["MAX_TIMEOUTS", "TIMEOUT", "CompiledCondition", "CompiledMatcher", "MatcherFault", "Matchers"]
+__all__ = [
+    "MAX_TIMEOUTS",
+    "TIMEOUT",
+    "CompiledCondition",
+    "CompiledMatcher",
+    "MatcherFault",
+    "Matchers",
+    "Untrusted",
+]
 
 TIMEOUT: Final = 0.05
 """Seconds of CPU one pattern may take on one record."""
@@ -86,24 +94,46 @@ class CompiledMatcher:
                 raise ValueError(str(error)) from error
         return self.timed_regex
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Texts of which one is in every record that this matches; empty when there is no such quick check."""
+        if self.needle:
+            return (self.needle,)
+        return () if self.fold else self.literals
+
     def find(self, body: str, text: str) -> Mapping[str, str] | None:
         """Named groups of the first match in ``body``, else in ``text``; None when there is none."""
-        if self.set_aside:
-            return None
         if self.needle:
             return _NO_FIELDS if self.needle in body or self.needle in text else None
-        if self.literals:
-            lowered = text.lower() if self.fold else text
-            if not any(literal in lowered for literal in self.literals) and body in text:
+        if self.timed or len(text) > self.safe_length:
+            return self._find_timed(body, text)
+        match = self.regex.search(body)
+        if match is None:
+            # The body is part of the text unless it was decoded from JSON, so a second look is rarely of use.
+            if len(text) == len(body):
                 return None
+            match = self.regex.search(text)
+            if match is None:
+                return None
+        if not self.groups:
+            return _NO_FIELDS
+        return {name: value for name, value in match.groupdict().items() if value is not None}
+
+    def _find_timed(self, body: str, text: str) -> Mapping[str, str] | None:
+        if self.set_aside or not (self._may_be_in(body) or self._may_be_in(text)):
+            return None
         match = self._search(body)
         if match is None and text != body:
             match = self._search(text)
         if match is None:
             return None
-        if not self.groups:
-            return _NO_FIELDS
         return {name: value for name, value in match.groupdict().items() if value is not None}
+
+    def _may_be_in(self, text: str) -> bool:
+        if not self.literals:
+            return True
+        lowered = text.lower() if self.fold else text
+        return any(literal in lowered for literal in self.literals)
 
     def end(self, body: str) -> int:
         """Where the first match in ``body`` ends; -1 when there is none."""
@@ -112,10 +142,8 @@ class CompiledMatcher:
         if self.needle:
             position = body.find(self.needle)
             return -1 if position < 0 else position + len(self.needle)
-        if self.literals:
-            lowered = body.lower() if self.fold else body
-            if not any(literal in lowered for literal in self.literals):
-                return -1
+        if not self._may_be_in(body):
+            return -1
         match = self._search(body)
         return -1 if match is None else int(match.end())
 
@@ -144,17 +172,19 @@ class CompiledCondition:
     none: tuple[CompiledMatcher, ...]
     detects: bool = False
     broken: bool = False
+    only: tuple[CompiledMatcher, ...] = ()
 
     def holds(
         self, body: str, text: str, severity: int, attributes: Mapping[str, str], found: dict[int, Any]
     ) -> Mapping[str, str] | None:
         """Fields when a record satisfies the condition, else None. ``found`` remembers matchers over one record."""
         condition = self.condition
-        if (
-            self.broken
-            or severity < condition.severity_min
-            or (condition.severity_max and severity > condition.severity_max)
-        ):
+        if severity < condition.severity_min or (condition.severity_max and severity > condition.severity_max):
+            return None
+        if self.only:
+            # The commonest shape by far: one pattern and nothing else.
+            return _remember(self.only[0], body, text, found)
+        if self.broken:
             return None
         for name, accepted in condition.attributes.items():
             if attributes.get(name) not in accepted:
@@ -184,6 +214,37 @@ class CompiledCondition:
         return fields
 
 
+class Untrusted:
+    """Lines that quote users' text: where in them the engine stops speaking."""
+
+    __slots__ = ("_conditions", "_words")
+
+    def __init__(self, conditions: Iterable[CompiledCondition]) -> None:
+        self._conditions = tuple(item for item in conditions if not item.broken)
+        # Nearly every line is told to be none of them by a few searches for literals.
+        sought = [item.all[:1] or item.any for item in self._conditions]
+        known = all(matcher.words for matchers in sought for matcher in matchers) and all(sought)
+        self._words = tuple(dict.fromkeys(w for ms in sought for m in ms for w in m.words)) if known else ("",)
+
+    def quoted_after(self, body: str, text: str, severity: int, attributes: Mapping[str, str]) -> int:
+        """Where in ``body`` users' text begins; -1 when it quotes none."""
+        for word in self._words:
+            if word in text:
+                break
+        else:
+            # The body is the end of the text, except where it was written in JSON.
+            if text.endswith(body) or not any(word in body for word in self._words):
+                return -1
+        first = -1
+        for condition in self._conditions:
+            if condition.holds(body, text, severity, attributes, {}) is None:
+                continue
+            ends = [end for matcher in (*condition.any, *condition.all) if (end := matcher.end(body)) >= 0]
+            end = min(ends, default=0)
+            first = end if first < 0 else min(first, end)
+        return first
+
+
 def _remember(matcher: CompiledMatcher, body: str, text: str, found: dict[int, Any]) -> Mapping[str, str] | None:
     number = matcher.number
     if number in found:
@@ -211,7 +272,9 @@ class Matchers:
             or len(no) < len(condition.none)
             or not (condition.any or condition.all or condition.none or condition.severity_min or condition.attributes)
         )
-        return CompiledCondition(condition, tuple(indexes), some, every, no, detects, broken)
+        single = not broken and len(some) == 1 and not (every or no or condition.attributes)
+        only = some if single else ()
+        return CompiledCondition(condition, tuple(indexes), some, every, no, detects, broken, only)
 
     def _compile(self, matchers: Iterable[Matcher]) -> list[CompiledMatcher | None]:
         out: list[CompiledMatcher | None] = []

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Final
 
 from agent.logs.patterns import first_characters
@@ -73,8 +74,10 @@ class _Format:
     default: tuple[str, int]
     fields: tuple[str, ...]
     json: Mapping[str, str]
-    has_message: bool
-    cache: dict[tuple[str | None, ...], tuple[str, int, dict[str, str]]] = field(default_factory=dict)
+    time_group: int
+    message_group: int
+    said: Callable[[tuple[str | None, ...]], Any]
+    cache: dict[Any, tuple[str, int, dict[str, str]]] = field(default_factory=dict)
 
 
 class Decoder:
@@ -87,38 +90,46 @@ class Decoder:
             self._own[engine] = [
                 compiled for item in dialect.formats if (compiled := self._compile(engine, item)) is not None
             ]
-        everything = [compiled for formats in self._own.values() for compiled in formats]
-        self._tables: dict[str, _Table] = {"": _Table(everything)}
-        for engine, formats in self._own.items():
-            others = [compiled for compiled in everything if compiled.engine != engine]
-            self._tables[engine] = _Table(formats, others)
+        self._everything = [compiled for formats in self._own.values() for compiled in formats]
+        self._tables: dict[tuple[str, ...], _Table] = {}
         self.time_patterns = frozenset(
-            compiled.time.pattern for compiled in everything if compiled.time is not None and compiled.time.pattern
+            compiled.time.pattern
+            for compiled in self._everything
+            if compiled.time is not None and compiled.time.pattern
         )
 
-    def has_json(self, engine: str) -> bool:
-        """Whether lines of that dialect (``""``: of any) may be JSON objects."""
-        return bool(self._tables[engine if engine in self._tables else ""].json)
+    def has_json(self) -> bool:
+        """Whether lines may be JSON objects."""
+        return any(compiled.json for compiled in self._everything)
 
-    def decode(self, text: str, engine: str, context: TimeContext, *, own: bool = False) -> Header | None:
-        """The header of ``text`` or None. ``own``: only formats of the dialect ``engine``, not all others."""
-        table = self._tables.get(engine) or self._tables[""]
-        if text[:1] == "{" and (table.json if own else table.json or table.other_json):
+    def decode(self, text: str, engines: tuple[str, ...], context: TimeContext, *, own: bool = False) -> Header | None:
+        """The header of ``text`` or None. ``own``: only formats of the dialects ``engines``, not all others."""
+        table = self._tables.get(engines)
+        if table is None:
+            table = self._tables[engines] = self._table(engines)
+        first = text[:1]
+        if first == "{" and (table.json if own else table.json or table.other_json):
             for compiled in table.json if own else (*table.json, *table.other_json):
                 header = _decode_json(compiled, text, context)
                 if header is not None:
                     return header
-        first = text[:1]
-        for compiled in table.formats(first):
+        for compiled in table.own.get(first) or table.own[""]:
             header = _decode_text(compiled, text, context)
             if header is not None:
                 return header
         if not own:
-            for compiled in table.others(first):
+            for compiled in table.others.get(first) or table.others[""]:
                 header = _decode_text(compiled, text, context)
                 if header is not None:
                     return header
         return None
+
+    def _table(self, engines: tuple[str, ...]) -> _Table:
+        known = [name for name in engines if name in self._own]
+        if not known:
+            return _Table(self._everything)
+        own = [compiled for name in known for compiled in self._own[name]]
+        return _Table(own, [compiled for compiled in self._everything if compiled.engine not in known])
 
     def _compile(self, engine: str, item: LineFormat) -> _Format | None:
         try:
@@ -136,6 +147,8 @@ class Decoder:
             return None
         names = dict(_LETTERS) | {key: value.upper() for key, value in item.severity.items()}
         default = item.default_severity.upper()
+        groups = dict(regex.groupindex) if regex is not None else {}
+        fields = tuple(name for name in groups if name not in ("time", "severity", "message"))
         return _Format(
             engine,
             item.name,
@@ -143,10 +156,19 @@ class Decoder:
             time,
             {key: (severity_name(severity_number(value)), severity_number(value)) for key, value in names.items()},
             (severity_name(severity_number(default)), severity_number(default)),
-            tuple(name for name in (regex.groupindex if regex else ()) if name not in ("time", "severity", "message")),
+            fields,
             item.json,
-            regex is not None and "message" in regex.groupindex,
+            groups.get("time", 0) - 1,
+            groups.get("message", 0),
+            itemgetter(*(groups[name] - 1 for name in ("severity", *fields) if name in groups))
+            if len(fields) + ("severity" in groups) > 1
+            else _first_of(groups[name] - 1 for name in ("severity", *fields) if name in groups),
         )
+
+
+def _first_of(indexes: Iterable[int]) -> Callable[[tuple[str | None, ...]], tuple[str | None, ...]]:
+    chosen = tuple(indexes)
+    return lambda values: tuple(values[index] for index in chosen)
 
 
 class _Table:
@@ -155,14 +177,8 @@ class _Table:
     def __init__(self, own: Sequence[_Format], others: Sequence[_Format] = ()) -> None:
         self.json = [compiled for compiled in own if compiled.json]
         self.other_json = [compiled for compiled in others if compiled.json]
-        self._own = _by_first(own)
-        self._others = _by_first(others)
-
-    def formats(self, first: str) -> Sequence[_Format]:
-        return self._own.get(first) or self._own[""]
-
-    def others(self, first: str) -> Sequence[_Format]:
-        return self._others.get(first) or self._others[""]
+        self.own = _by_first(own)
+        self.others = _by_first(others)
 
 
 def _by_first(formats: Sequence[_Format]) -> dict[str, list[_Format]]:
@@ -183,20 +199,21 @@ def _decode_text(compiled: _Format, text: str, context: TimeContext) -> Header |
     match = compiled.regex.match(head)
     if match is None:
         return None
-    if compiled.has_message:
-        start, end = match.span("message")
+    if compiled.message_group:
+        start, end = match.span(compiled.message_group)
         # What the format leaves out at the end (a closing quote) stays out, unless the line went on past the limit.
         body = text[start:end] if end < len(head) or head is text else text[start:]
     else:
         body = text[match.end() :]
-    groups = match.groupdict()
-    stamp = groups.get("time")
-    time = compiled.time.parse(stamp, context) if stamp and compiled.time is not None else None
-    severity = groups.get("severity")
-    key = (severity, *(groups[name] for name in compiled.fields))
+    groups = match.groups()
+    time = None
+    if compiled.time_group >= 0 and compiled.time is not None and (stamp := groups[compiled.time_group]):
+        time = compiled.time.parse(stamp, context)
+    key = compiled.said(groups)
     known = compiled.cache.get(key)
     if known is None:
-        known = _describe(compiled, severity, {name: groups[name] for name in compiled.fields})
+        named = match.groupdict()
+        known = _describe(compiled, named.get("severity"), {name: named[name] for name in compiled.fields})
         if len(compiled.cache) >= 1024:
             compiled.cache.clear()
         compiled.cache[key] = known

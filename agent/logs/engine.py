@@ -21,7 +21,7 @@ from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Final
 
-from agent.logs.conditions import CompiledCondition, CompiledMatcher, MatcherFault, Matchers
+from agent.logs.conditions import CompiledCondition, CompiledMatcher, MatcherFault, Matchers, Untrusted
 from agent.logs.decode import Decoder, FormatFault
 from agent.logs.patterns import Analysis
 from agent.logs.records import TRACEBACK_MARKS
@@ -90,11 +90,12 @@ class LogEngine:
             name: tuple(self._matchers.condition(condition, ()) for condition in dialect.detect_lines)
             for name, dialect in dialects.items()
         }
-        self.untrusted = {
+        untrusted = {
             name: tuple(self._matchers.condition(condition, ()) for condition in dialect.untrusted)
             for name, dialect in dialects.items()
         }
-        self.all_untrusted = tuple(condition for part in self.untrusted.values() for condition in part)
+        self._untrusted = {name: Untrusted(items) for name, items in untrusted.items()}
+        self._all_untrusted = Untrusted(item for items in untrusted.values() for item in items)
         self._refused: list[MatcherFault] = []
         self.recognised_plan = self._plan([item for item in self.conditions if not item.detects], matcher, cache_dir)
         every = [*self.conditions, *(item for part in self.detectors.values() for item in part)]
@@ -142,9 +143,9 @@ class LogEngine:
             raise ValueError(f"envelope {envelope!r} is unknown, use one of {', '.join(ENVELOPES)}")
         return LogStream(self, server=server, file=file, engine_name=engine, first_line=first_line, envelope=envelope)
 
-    def untrusted_of(self, engine: str) -> tuple[CompiledCondition, ...]:
-        """Conditions of lines that quote users' text, for a line of that dialect (``""``: unknown)."""
-        return self.untrusted.get(engine, self.all_untrusted if not engine else ())
+    def untrusted_of(self, engine: str) -> Untrusted:
+        """What quotes users' text in a line of that dialect (``""``: unknown)."""
+        return self._untrusted.get(engine, self._all_untrusted)
 
     def _plan(self, conditions: Iterable[CompiledCondition], matcher: MatcherName, cache_dir: Path | None) -> Plan:
         expressions: dict[bytes, int] = {}
@@ -162,7 +163,7 @@ class LogEngine:
 
         opens = [pattern_id(_mark(mark)) for mark in TRACEBACK_MARKS]
         opens += [pattern_id(_mark(_escape(mark), mark)) for mark in PARTIAL_MARKS]
-        escapes = pattern_id(_mark(_JSON_ESCAPES)) if self.decoder.has_json("") else -1
+        escapes = pattern_id(_mark(_JSON_ESCAPES)) if self.decoder.has_json() else -1
         sought: list[tuple[CompiledCondition, Sequence[CompiledMatcher]]] = []
         for condition in conditions:
             if condition.broken:

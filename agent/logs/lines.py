@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any, Final
 
@@ -26,30 +26,33 @@ _SYSLOG: Final = (TimeFormat("%b %d %H:%M:%S"), TimeFormat("%b %d %H:%M:%S.%f"),
 _ERROR: Final = severity_number("ERROR")
 
 
+_NOTHING: Final[Mapping[str, str]] = {}
+
+
 class Unwrapped:
     """A line with its envelopes off. ``stream`` names the writer as the envelopes do."""
 
     __slots__ = ("attributes", "header", "is_piece", "partial", "severity", "stream", "text", "time", "weak")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, header: Header | None = None) -> None:
         self.text = text
+        self.header = header
         self.time: float | None = None
-        self.stream = ""
-        self.severity = ""
-        self.is_piece = False
-        self.partial = False
-        self.attributes: dict[str, str] = {}
-        self.weak: list[str] = []
-        self.header: Header | None = None
+        self.stream = self.severity = ""
+        self.is_piece = self.partial = False
+        self.attributes: Mapping[str, str] = _NOTHING
+        self.weak: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class Inherited:
     """What a line without its own header takes over: time and writer of the last stamped line before it."""
 
-    time: float | None = None
-    stream: str = ""
-    attributes: Mapping[str, str] = field(default_factory=dict)
+    __slots__ = ("attributes", "stream", "time")
+
+    def __init__(self, time: float | None = None, stream: str = "", attributes: Mapping[str, str] = _NOTHING) -> None:
+        self.time = time
+        self.stream = stream
+        self.attributes = attributes
 
     @property
     def writer(self) -> tuple[str, ...]:
@@ -76,7 +79,8 @@ def _writer(stream: str, attributes: Mapping[str, str]) -> tuple[str, ...]:
 class LineReader:
     """Reads the lines of one stream. It learns (a dialect, a weak envelope) only where it is told to.
 
-    ``engine`` is the dialect the stream speaks, ``""`` while unknown. ``split`` holds the envelope streams in which
+    ``engine`` is the dialect the stream speaks, ``""`` while unknown; ``engines`` that and all others that were met
+    in it, in whose formats a line is tried before anything else. ``split`` holds the envelope streams in which
     a line has begun and not ended.
     """
 
@@ -85,6 +89,7 @@ class LineReader:
         self.context = TimeContext(reference, zone)
         self.envelope = envelope
         self.engine = ""
+        self.engines: tuple[str, ...] = ()
         self.believed: set[str] = set()
         self.split: dict[str, Split] = {}
         self.saw_json = False
@@ -95,6 +100,13 @@ class LineReader:
         ``learning``: a weak prefix is taken off when an engine's own line follows it.
         """
         text = raw.decode("utf-8", "replace")
+        context, engines = self.context, self.engines
+        context.near = None
+        if engines and _NEWLINE not in text and not text.startswith(MARK):
+            # The commonest line by far: the engine's own, in no envelope.
+            header = self.decoder.decode(text, engines, context, own=True)
+            if header is not None:
+                return Unwrapped(text, header)
         out = self._unwrap(text, WEAK if learning and self.envelope == "auto" else self.believed)
         if out.header is None and not self.believed.issuperset(out.weak) and self.envelope == "auto":
             out = self._unwrap(text, self.believed)
@@ -112,12 +124,12 @@ class LineReader:
         return self._finish(Unwrapped(text), text, believed)
 
     def _finish(self, out: Unwrapped, text: str, believed: Collection[str]) -> Unwrapped:
-        context, engine, decode = self.context, self.engine, self.decoder.decode
+        context, engines, decode = self.context, self.engines, self.decoder.decode
         outer: list[str] = []
         for _ in range(MAX_LAYERS):
             # A marked line is an envelope; any other is the engine's own line before it is an envelope.
             if not text.startswith(MARK):
-                out.header = decode(text, engine, context, own=bool(engine))
+                out.header = decode(text, engines, context, own=bool(engines))
                 if out.header is not None:
                     break
             layer = peel(text, believed, self.envelope)
@@ -136,7 +148,7 @@ class LineReader:
         if several or out.header is None:
             # Lines of another engine: what looked like an envelope may be the start of its header.
             for candidate in (*outer, text):
-                out.header = decode(candidate, engine, context)
+                out.header = decode(candidate, engines, context)
                 if out.header is not None:
                     text = candidate
                     break
@@ -154,9 +166,9 @@ class LineReader:
             out.stream = f"{out.stream}|{layer.stream}" if out.stream else layer.stream
         out.severity = layer.severity or out.severity
         if layer.attributes:
-            out.attributes.update(layer.attributes)
+            out.attributes = {**out.attributes, **layer.attributes}
         if layer.kind in WEAK:
-            out.weak.append(layer.kind)
+            out.weak = (*out.weak, layer.kind)
         return layer.text
 
     def _envelope_time(self, layer: Peeled) -> float | None:
@@ -212,14 +224,22 @@ class LineReader:
             return
         self.believed.update(unwrapped.weak)
         self.saw_json = self.saw_json or header.is_json
+        if header.engine not in self.engines and (self.engine or header.time is not None):
+            self.engines = (*self.engines, header.engine)
         if header.full_time and header.time is not None:
             self.context.reference.observe(header.time)
+
+    def speaks(self, engine: str) -> None:
+        """The dialect of the stream is known."""
+        self.engine = engine
+        self.engines = (engine, *(name for name in self.engines if name != engine))
 
     def snapshot(self) -> dict[str, Any]:
         """What was learned, as JSON-able values."""
         context = self.context
         return {
             "engine": self.engine,
+            "engines": list(self.engines),
             "believed": sorted(self.believed),
             "saw_json": self.saw_json,
             "boot": context.boot,
@@ -228,7 +248,7 @@ class LineReader:
 
     def restore(self, data: Mapping[str, Any]) -> None:
         """Inverse of :meth:`snapshot`."""
-        self.engine = data["engine"]
+        self.engine, self.engines = data["engine"], tuple(data["engines"])
         self.believed = set(data["believed"])
         self.saw_json = data["saw_json"]
         self.context.boot, self.context.previous = data["boot"], data["previous"]

@@ -204,6 +204,10 @@ class Grouper:
     def _ends(group: Group, line: Line, target: Group | None, taken: bool) -> bool:
         if group is target and taken:
             return False
+        bare = group.prefixed is False and not group.first.has_header
+        if bare and group.state == "done" and line.writer[0] == group.first.writer[0]:
+            # Nothing tells whose it is, so its end is the next line of the stream that is none of it.
+            return True
         if group is target and (
             group.state != "frames" or starts_group(line.body) or (line.has_header and group.first.has_header)
         ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -15,7 +16,7 @@ from agent.logs.lines import Inherited, LineReader, Split, Unwrapped
 from agent.logs.patterns import NEWLINE
 from agent.logs.records import Group, Grouper, Line, starts_group
 from agent.logs.scan import MASK, SHIFT
-from agent.logs.unwrap import normalise
+from agent.logs.unwrap import MARK, normalise
 from agent.model import LogRecord, severity_number
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ LEARNING_LINES: Final = 64
 """Lines at the start of a stream that are all decoded, to learn what it speaks."""
 _ERROR: Final = severity_number("ERROR")
 _VT: Final = NEWLINE.decode()
+_MARK: Final = MARK.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +50,15 @@ class Matched:
 
 _condition_of: Final = attrgetter("condition")
 
-# Where a time of day, an epoch or an uptime may stand; searched from the end of a block backwards.
+# Where a time may stand in a line; searched from the end of a block backwards. An access line's ":34567" is none.
 _STAMP_SHAPES: Final = {"epoch": rb"\d{10}", "epoch_ms": rb"\d{13}", "uptime": rb"\d\.\d\d\.\d{3}\.\d{3}|\d\.\d{2,}"}
-_OTHER_SHAPES: Final = (rb"\d\d:\d\d", rb"^\x02\d{16}")
+_OTHER_SHAPES: Final = (rb"\d:[0-5]\d:[0-6]\d", rb"^\x02\d{16}")
+_NO_SECONDS: Final = rb"\d:[0-5]\d"
 # A whole traceback without headers, up to and with its last line, and nothing after it that could belong to it.
-_BARE_TRACEBACK: Final = regex.compile(
+_BARE_TRACEBACK: Final = re.compile(
     rb"Traceback \(most recent call last\):[\t ]*\n(?:[\t ][^\n]*\n)+"
-    rb"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Expired)(?::[^\n]*)?\n(?=[A-Z\[({])(?!During |The above |\[0x)"
+    rb"(?!(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL|Note|Hint|Warning|Error)\b)"
+    rb"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?::[\t ][^\n]*)?\n(?=[^\s\"'#])(?!During |The above |\[0x|ray::|\d+\s+0x)"
 )
 
 
@@ -78,13 +82,15 @@ class LogStream:
         self._engine = engine
         self._auto = engine_name == "auto"
         self._reader = LineReader(engine.decoder, engine.year_reference, engine.timezone, envelope)
-        self._reader.engine = "" if self._auto else engine_name
+        if not self._auto:
+            self._reader.speaks(engine_name)
         self._plan: Plan = self._choose_plan()
         self._number = first_line
         self._framer = Framer()
         self._cut_records = 0
         self._merged = 0
         self._learning = LEARNING_LINES
+        self._json_envelope = envelope in ("docker", "journald")
         self._grouper = Grouper()
         self._inherited = Inherited()
         self._known_upto = 0
@@ -146,28 +152,32 @@ class LogStream:
     def _block(self, block: bytes, out: list[Matched]) -> None:
         if not self.lines:
             block = block.removeprefix(b"\xef\xbb\xbf")
-        block = normalise(block)
-        if not block.isascii():
-            self._check_text(block)
-        self._known_upto = 0
-        self._plan = self._choose_plan()
-        position = 0
-        while self._learning and position < len(block):
-            end = block.index(b"\n", position)
-            self._learning -= 1
-            self._read(block[position:end], None, out, learning=True)
-            position = self._known_upto = end + 1
-        if position < len(block):
-            if position:
-                block = block[position:]
-                self._known_upto = 0
+        if self._learning:
+            end = 0
+            while self._learning and end < len(block):
+                begin, end = end, block.index(b"\n", end) + 1
+                self._learning -= 1
+                self._learn(block[begin:end], out)
+            block = block[end:]
+        if block:
+            block = normalise(block, unwrap_json=self._json_envelope)
+            if not block.isascii():
+                self._check_text(block)
             self._scan(block, out)
+
+    def _learn(self, line: bytes, out: list[Matched]) -> None:
+        plain = normalise(line)
+        self._json_envelope = self._json_envelope or plain.startswith(_MARK)
+        if not plain.isascii():
+            self._check_text(plain)
+        self._plan = self._choose_plan()
+        self._read(plain[:-1], None, out, learning=True)
 
     def _scan(self, block: bytes, out: list[Matched]) -> None:
         # Ids mean something only together with the plan that found them: it changes between scans, never inside one.
         plan = self._plan = self._choose_plan()
         hits = plan.scanner.scan(block)
-        position = index = 0
+        position = index = self._known_upto = 0
         count = len(hits)
         reader, grouper, always = self._reader, self._grouper, plan.always
         while True:
@@ -225,23 +235,17 @@ class LogStream:
         match = _BARE_TRACEBACK.match(block, start)
         if match is None:
             return 0
-        end = int(match.end())
+        end = match.end()
         if index < len(hits) and hits[index] >> SHIFT < end:
             return 0
         if not plan.opens.issuperset(plan.scanner.ids(block[start : end - 1].replace(b"\n", NEWLINE))):
             return 0
-        stop = block.find(b"\n", end)
-        self._inherit(block, start)
-        following = self._reader.unwrap(block[end:stop])
-        if following.is_piece or following.stream != self._inherited.stream:
-            return 0
-        line = self._reader.line(following, 0, self._inherited)
-        if line.has_header and line.writer != self._inherited.writer:
+        following = self._reader.unwrap(block[end : block.find(b"\n", end)])
+        if following.is_piece or following.stream:
             return 0
         lines = block.count(b"\n", start, end)
         self._skip(lines)
         self._merged += lines - 1
-        self._known_upto = end
         return end
 
     # -- time and identity -----------------------------------------------------------------------------------
@@ -382,13 +386,16 @@ class LogStream:
         hits = self._holding(candidates, line, body, text, severity)
         if not hits:
             return ()
-        end = self._quoted_after(line, body, text, severity)
+        untrusted = self._engine.untrusted_of(line.engine or self._reader.engine)
+        end = untrusted.quoted_after(body, text, severity, line.attributes)
         if end >= 0:
             # What follows the words by which the engine announces a user's text is not the engine speaking.
             head = text.find(body)
             hits = self._holding(candidates, line, body[:end], text[: head + end] if head >= 0 else "", severity)
-        if not self._reader.engine and hits:
+        if self._auto and hits and not self._reader.engine:
             self._recognise(line)
+        if len(hits) == 1 and len(hits[0][0].indexes) == 1:
+            return (Hit(hits[0][0].indexes[0], hits[0][1]),)
         return tuple(sorted((Hit(i, fields) for item, fields in hits for i in item.indexes), key=_condition_of))
 
     def _holding(
@@ -404,17 +411,6 @@ class LogStream:
             if fields is not None:
                 out.append((condition, fields))
         return out
-
-    def _quoted_after(self, line: Line, body: str, text: str, severity: int) -> int:
-        """Where users' text begins in a line that quotes it; -1 when it quotes none."""
-        first = -1
-        for condition in self._engine.untrusted_of(line.engine or self._reader.engine):
-            if condition.holds(body, text, severity, line.attributes, {}) is None:
-                continue
-            ends = [end for matcher in (*condition.any, *condition.all) if (end := matcher.end(body)) >= 0]
-            end = min(ends, default=0)
-            first = end if first < 0 else min(first, end)
-        return first
 
     def _matched(
         self, line: Line, body: str, text: str, severity_text: str, severity: int, hits: tuple[Hit, ...]
@@ -441,7 +437,7 @@ class LogStream:
         for name, conditions in self._engine.detectors.items():
             for condition in conditions:
                 if condition.holds(line.body, line.text, line.severity_number, line.attributes, found) is not None:
-                    self._reader.engine = name
+                    self._reader.speaks(name)
                     return
 
     # -- persistence -----------------------------------------------------------------------------------------
@@ -457,6 +453,7 @@ class LogStream:
             "first_timestamp": self.first_timestamp,
             "framer": self._framer.snapshot(),
             "learning": self._learning,
+            "json_envelope": self._json_envelope,
             "reader": self._reader.snapshot(),
             "inherited": [inherited.time, inherited.stream, dict(inherited.attributes)],
             "groups": self._grouper.snapshot(),
@@ -473,7 +470,7 @@ class LogStream:
         self.lines, self.bytes, self._cut_records, self.decode_errors, self._merged = data["counts"]
         self.clock, self.first_timestamp = data["clock"], data["first_timestamp"]
         self._framer.restore(data["framer"])
-        self._learning = data["learning"]
+        self._learning, self._json_envelope = data["learning"], data["json_envelope"]
         self._reader.restore(data["reader"])
         time, stream, attributes = data["inherited"]
         self._inherited = Inherited(time, stream, attributes)
@@ -493,5 +490,10 @@ def _count_lines(block: bytes, start: int, end: int) -> int:
 
 
 def _stamp_search(time_patterns: Iterable[str]) -> Any:
-    shapes = {_STAMP_SHAPES[pattern] for pattern in time_patterns if pattern in _STAMP_SHAPES}
-    return regex.compile(rb"(?rm)" + b"|".join(sorted(shapes.union(_OTHER_SHAPES))))
+    shapes = set(_OTHER_SHAPES)
+    for pattern in time_patterns:
+        if pattern in _STAMP_SHAPES:
+            shapes.add(_STAMP_SHAPES[pattern])
+        elif "%" in pattern and not any(part in pattern for part in ("%S", "%T", "%s")):
+            shapes.add(_NO_SECONDS)
+    return regex.compile(rb"(?rm)" + b"|".join(sorted(shapes)))

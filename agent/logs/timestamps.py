@@ -47,7 +47,7 @@ class YearReference:
         self.reference = reference
         self.span = span
         self.full: tuple[float, float] | None = None
-        self.uptime_end: float | None = None
+        self.version = 0
 
     @classmethod
     def for_scan(cls, logs: Sequence[str], span: tuple[float, float] | None = None) -> YearReference:
@@ -77,6 +77,7 @@ class YearReference:
         low, high = self.full or (stamp, stamp)
         if not low <= stamp <= high or self.full is None:
             self.full = (min(low, stamp), max(high, stamp))
+            self.version += 1
 
     def distance(self, stamp: float, context: TimeContext) -> tuple[float, float]:
         """How far a candidate lies from what is known; of several inside a range the one nearest its end is best."""
@@ -115,13 +116,16 @@ class TimeContext:
 
 
 class TimeFormat:
-    """One way to write a time, compiled. :meth:`parse` gives Unix seconds, or None for what is no such time."""
+    """One way to write a time, compiled. :meth:`parse` gives Unix seconds, or None for what is no such time.
+
+    It remembers what it parsed, so one of them serves one zone.
+    """
 
     def __init__(self, pattern: str) -> None:
         """``pattern`` is a strptime pattern or one of TIME_KINDS. Raises TimeFormatError."""
         self.pattern = pattern
         self.has_year = self.has_date = self.has_zone = True
-        self._cache: dict[tuple[object, ...], float] = {}
+        self._cache: dict[tuple[str, int, int], float] = {}
         self._regex: re.Pattern[str] | None = None
         if pattern not in TIME_KINDS:
             expression, fields = _compile(pattern)
@@ -143,7 +147,8 @@ class TimeFormat:
             return self._parse(text, context)
         # What a missing year resolves to changes with the reference by days at most: a day is fine enough for a key.
         around = context.near if context.near is not None else context.observed
-        key = (text, context.zone, 0.0 if self.has_year or around is None else around // _DAY, context.reference.full)
+        day = 0 if self.has_year or around is None else int(around // _DAY)
+        key = (text, day, context.reference.version)
         found = self._cache.get(key)
         if found is None:
             found = self._parse(text, context)

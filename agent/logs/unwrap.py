@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agent.logs.patterns import NEWLINE
+from agent.logs.patterns import NEWLINE, first_characters
 
 __all__ = ["ENVELOPES", "MARK", "PARTIAL_MARKS", "WEAK", "Peeled", "normalise", "peel"]
 
@@ -57,13 +57,16 @@ _DOCKER_PLAIN: Final = re.compile(
 _JSON_LINE: Final = re.compile(rb"^[ \t]*(\{[^\n]*\})[ \t]*$", re.MULTILINE)
 
 
-def normalise(block: bytes) -> bytes:
-    """Whole lines as the scanner and the decoder read them; the number of lines stays the same."""
+def normalise(block: bytes, *, unwrap_json: bool = True) -> bytes:
+    """Whole lines as the scanner and the decoder read them; the number of lines stays the same.
+
+    ``unwrap_json`` is False for an input that is known to have no JSON envelopes.
+    """
     if b"\x00" in block:
         block = block.replace(b"\x00", b"")
     if b"\x02" in block:
         block = block.replace(b"\x02", b"")  # only we may mark a line
-    if b'"log":' in block or b'"__REALTIME_TIMESTAMP"' in block:
+    if unwrap_json and (b'"log":' in block or b'"__REALTIME_TIMESTAMP"' in block):
         block = _unwrap_json(block)
     if b"\x1b" in block:
         block = _ANSI.sub(b"", block)
@@ -155,7 +158,16 @@ WEAK: Final = frozenset({"compose", "slurm", "quote", "supervisord"})
 ENVELOPES: Final = ("auto", "none", "docker", "journald", *dict.fromkeys(kind for kind, _ in _PATTERNS))
 _STREAM_FIELDS: Final = ("stream", "pod", "container", "host", "unit", "pid", "process", "rank")
 _NO_ATTRIBUTE: Final = frozenset({"rest", "time", "flag", "severity"})
-_DIGITS: Final = frozenset("0123456789")
+
+
+def _by_first_character() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
+    known = [(item, first_characters(item[1].pattern)) for item in _COMPILED]
+    table = {chr(code): [item for item, first in known if first is None or chr(code) in first] for code in range(128)}
+    table[""] = [item for item, first in known if first is None or item[0] == "frame"]
+    return table
+
+
+_TABLE: Final = _by_first_character()
 
 
 def peel(text: str, believed: Collection[str], only: str = "auto") -> Peeled | None:
@@ -168,7 +180,7 @@ def peel(text: str, believed: Collection[str], only: str = "auto") -> Peeled | N
         return _peel_mark(text)
     if only == "none":
         return None
-    for kind, pattern in _COMPILED:
+    for kind, pattern in _TABLE.get(text[:1]) or _TABLE[""]:
         if kind in WEAK and kind not in believed and kind != only:
             continue
         match = pattern.fullmatch(text)
