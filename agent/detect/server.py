@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from agent.detect.alerts import Finding, LiveAlert
 from agent.detect.context import Explainer
@@ -19,7 +19,7 @@ from agent.detect.onset import OnsetLedger
 from agent.detect.progress import ProgressTracker
 from agent.detect.signals import SignalStore
 from agent.detect.verdict import NAMELESS, Verdict, contradicted, critical_verdict, name_rank
-from agent.model import CRITICAL_FAMILIES, FAILURE_FAMILY, Alert, LogRecord, Sample, alert_fingerprint
+from agent.model import CRITICAL_FAMILIES, FAILURE_FAMILY, Alert, Confidence, LogRecord, Sample, alert_fingerprint
 from agent.rules.model import Rule
 
 __all__ = ["ServerDetector"]
@@ -61,7 +61,6 @@ class ServerDetector:
             index: FingerprintMatcher(r) for index, r in enumerate(self._rules) if r.fingerprint is not None
         }
         self._incidents: dict[str, LiveAlert] = {}
-        self._incident_rule: dict[str, str] = {}
         self._incident_restarts: dict[str, int] = {}
         self._warnings: dict[tuple[int, str], LiveAlert] = {}
         self._warning_since: dict[tuple[int, str], float] = {}
@@ -204,9 +203,8 @@ class ServerDetector:
             if only == "":
                 # The one engine has given its number: what the server as a whole did so far was its doing.
                 self.trackers[instance] = self.trackers.pop("")
-                for table in (self._incidents, self._incident_rule, self._incident_restarts):
-                    if "" in table:
-                        table[instance] = table.pop("")
+                _rename(self._incidents, instance)
+                _rename(self._incident_restarts, instance)
                 return self.trackers[instance]
         tracker = ProgressTracker(self.limits)
         if self.trackers:
@@ -255,11 +253,10 @@ class ServerDetector:
         self._due.pop(instance, None)
         if verdict is not None and not self._cooling(live, verdict, now):
             verdict = self._keep_name(live, verdict)
-            self._incident_rule[instance] = verdict.rule.alert
             self._incident_restarts.setdefault(instance, tracker.restarts)
             if not live.open:
                 self._incident_restarts[instance] = tracker.restarts
-            out = live.hold(self._finding(verdict, tracker, instance, now), now)
+            out = live.hold(self._finding(verdict, tracker, instance, now, live), now)
             if not live.firing and verdict.due is not None:
                 self._due[instance] = verdict.due
             if any(alert.state == "firing" and alert.fired_at == now for alert in out):
@@ -376,12 +373,10 @@ class ServerDetector:
             since = self._warning_since.setdefault(key, since)
             if not live.open and (self._inhibited(instance, rule) or self._cooling_warning(live, rule, now)):
                 continue
-            verdict = Verdict(
-                rule, match, None, self._warning_confidence(rule, tracker, match), since, since + rule.for_seconds
-            )
+            verdict = Verdict(rule, match, None, self._warning_confidence(rule), since, since + rule.for_seconds)
             if now < since + rule.for_seconds and not live.open:
                 continue  # a warning that waits for its `for` is not yet worth a line
-            out += live.hold(self._finding(verdict, tracker, instance, now), now)
+            out += live.hold(self._finding(verdict, tracker, instance, now, live), now)
         return out
 
     def _warning_condition(
@@ -410,10 +405,10 @@ class ServerDetector:
             return None
         return since
 
-    def _warning_confidence(self, rule: Rule, tracker: ProgressTracker, match: Match | None) -> Any:
-        if rule.progress or rule.when or (match is not None and rule.progress == "serving"):
-            return "confirmed"
-        return "probable"
+    @staticmethod
+    def _warning_confidence(rule: Rule) -> Confidence:
+        """A warning that signals had a say in is confirmed; one of lines alone is probable."""
+        return "confirmed" if rule.progress or rule.when else "probable"
 
     def _cooling_warning(self, live: LiveAlert, rule: Rule, now: float) -> bool:
         return live.resolved_at is not None and now < live.resolved_at + rule.cooldown
@@ -434,7 +429,9 @@ class ServerDetector:
 
     # -- what an alert says ----------------------------------------------------------------------------------
 
-    def _finding(self, verdict: Verdict, tracker: ProgressTracker, instance: str, now: float) -> Finding:
+    def _finding(
+        self, verdict: Verdict, tracker: ProgressTracker, instance: str, now: float, live: LiveAlert
+    ) -> Finding:
         rule = verdict.rule
         critical = FAILURE_FAMILY.get(rule.failure, "degraded") in CRITICAL_FAMILIES
         identity = {"server": self.name, **self.external_labels}
@@ -462,7 +459,8 @@ class ServerDetector:
             severity=rule.severity,
             server=self.name,
             engine=self.engine,
-            fingerprint=alert_fingerprint(**identity),
+            # An open alert keeps its identity, whatever else shows up behind the same page meanwhile.
+            fingerprint=live.current.fingerprint if live.current is not None else alert_fingerprint(**identity),
             starts_at=verdict.starts_at,
             stages=verdict.match.stages if verdict.match is not None else (),
             progress=tracker.summary(now),
@@ -521,3 +519,11 @@ class ServerDetector:
                 live.restore(value)
                 if since is not None:
                     self._warning_since[(by_name[name], instance)] = since
+
+
+_V = TypeVar("_V")
+
+
+def _rename(table: dict[str, _V], instance: str) -> None:
+    if "" in table:
+        table[instance] = table.pop("")
