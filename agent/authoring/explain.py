@@ -8,6 +8,7 @@ severity or attributes.
 from __future__ import annotations
 
 import bisect
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -17,7 +18,7 @@ from agent.rules.model import Condition, Rule, RuleSet, Stage
 from agent.schema import format_duration
 
 if TYPE_CHECKING:
-    from agent.logs.engine import LogEngine, LogStream, Matched
+    from agent.logs.engine import LogEngine, Matched
     from agent.replay import ScanResult
 
 __all__ = ["Trace"]
@@ -25,6 +26,7 @@ __all__ = ["Trace"]
 KEEP: Final = 200
 """Hits of one stage that are remembered; of the others only the count and the last."""
 _SHOWN: Final = 3
+_BLOCK: Final = 256 * 1024
 _ABSENT: Final = "absent"
 _EVERY_ENGINE: Final = frozenset({"unknown", "auto", "ray_serve", "dynamo", "nim", "triton"})
 """Nothing recognised, or an engine in whose log another one speaks: rules of all engines are worth a word."""
@@ -51,7 +53,8 @@ class _Hit:
 
     @classmethod
     def of(cls, record: LogRecord) -> _Hit:
-        body = record.body.strip().split("\n", 1)[0]
+        lines = record.body.strip().split("\n")
+        body = lines[-1 if lines[0].startswith("Traceback ") else 0]  # of a traceback its last line says what it was
         return cls(
             record.timestamp,
             record.file,
@@ -82,34 +85,43 @@ class _Seen:
 
 
 class Trace:
-    """Collects what stages saw. Either :meth:`feed` it a log while that is scanned, or let it :meth:`read` one."""
+    """Collects what stages saw: name the logs with :meth:`read`, then ask."""
 
     def __init__(self, ruleset: RuleSet, *, engine: str = "auto", timezone: str = "UTC") -> None:
         self.ruleset = ruleset
-        self.engine = engine
+        self.engine = "auto" if engine == "unknown" else engine
         self.timezone = timezone
         self._rules: Sequence[Rule] = ruleset.rules
         self._roles: list[_Role] = []
         self._seen: dict[_Role, _Seen] = {}
-        self._engine: LogEngine | None = None
-        self._streams: dict[str, LogStream] = {}
-        self._kept: list[tuple[str, bytes, tuple[float, float] | None]] = []
+        self._logs: list[tuple[str, bytes | None, tuple[float, float] | None]] = []
 
     # -- input ------------------------------------------------------------------------------------------------
 
-    def feed(self, file: str, data: bytes | memoryview) -> None:
-        """The next bytes of a log; no bytes: it has ended."""
-        stream = self._streams.get(file)
-        if stream is None:
-            if self._engine is None:
-                self._engine = self._compile(None)
-            stream = self._streams[file] = self._engine.stream(server="server", file=file, engine=self.engine)
-        self._take(stream.feed(data) if data else stream.flush())
+    def read(self, path: str, *, span: tuple[float, float] | None = None, keep: bool = False) -> None:
+        """A finished log to look at when asked. ``span``: range of the metrics beside it. ``keep``: hold its bytes, for
+        a file that will be gone by then."""
+        data = None
+        if keep:
+            with open(path, "rb") as handle:
+                data = handle.read()
+        self._logs.append((path, data, span))
 
-    def read(self, path: str, *, span: tuple[float, float] | None = None) -> None:
-        """Keeps a small log, looked at only when :meth:`timeline` asks. ``span``: range of the metrics beside it."""
-        with open(path, "rb") as handle:
-            self._kept.append((path, handle.read(), span))
+    def _look(self, rules: Sequence[Rule]) -> None:
+        """Reads the logs for these rules."""
+        from agent.logs.sources import open_finished
+
+        self._rules, self._seen = rules, {}
+        for path, data, span in self._logs:
+            name = path if data is None else os.path.basename(path)
+            stream = self._compile(span, path).stream(server="server", file=name, engine=self.engine)
+            if data is not None:
+                self._take(stream.feed(data))
+            else:
+                with open_finished(path) as source:
+                    while block := source.read(_BLOCK):
+                        self._take(stream.feed(block))
+            self._take(stream.flush())
 
     def _compile(self, span: tuple[float, float] | None, file: str = "") -> LogEngine:
         from zoneinfo import ZoneInfo
@@ -141,11 +153,7 @@ class Trace:
 
     def timeline(self, rules: Sequence[Rule], alerts: Sequence[Alert]) -> str:
         """What the stages of ``rules`` saw in the logs that were read, and what became of it, in order of time."""
-        self._rules, self._seen = rules, {}
-        for file, data, span in self._kept:
-            stream = self._compile(span, file).stream(server="server", file=_short(file), engine=self.engine)
-            self._take(stream.feed(data))
-            self._take(stream.flush())
+        self._look(rules)
         rows: list[tuple[float, int, str]] = []
         for role, seen in self._seen.items():
             words = f"{self._rules[role.rule].alert}/{role.stage}"
@@ -170,6 +178,7 @@ class Trace:
 
     def render(self, result: ScanResult) -> str:
         """For each rule that saw anything: its stages, and why it fired or did not; the rest in one line."""
+        self._look(self.ruleset.rules)
         alerts = _last_by_name(result.alerts)
         shown, silent = [], 0
         for index, rule in enumerate(self._rules):
@@ -330,7 +339,3 @@ def _moment(alert: Alert) -> float:
 
 def _severity_name(number: int) -> str:
     return next((name for name, value in SEVERITY_NUMBER.items() if value == number), str(number))
-
-
-def _short(path: str) -> str:
-    return path.rsplit("/", 1)[-1]

@@ -73,6 +73,7 @@ def mismatches(expected: Sequence[ExpectSpec], came: Sequence[Outcome]) -> list[
     """
     left = list(came)
     problems = []
+    shown = False  # whether everything that fired was named already, in place of an alert that did not come
     for want in expected:
         candidates = [outcome for outcome in left if _same_name(want, outcome)]
         good = next((outcome for outcome in candidates if not _differences(want, outcome)), None)
@@ -86,13 +87,14 @@ def mismatches(expected: Sequence[ExpectSpec], came: Sequence[Outcome]) -> list[
                 "\n".join([f"expected  {_described(want)}", f"got       {near}", *_differences(want, near)])
             )
         else:
+            shown = True
             fired = [str(outcome) for outcome in came if outcome.fired_at is not None]
             instead = "\n          ".join(fired or [*(str(outcome) for outcome in came), "nothing fired"])
             problems.append(f"expected  {_described(want)}\ngot       {instead}")
     problems.extend(
         f"expected  {'nothing to fire' if not expected else 'no other critical alert'}\ngot       {outcome}"
         for outcome in left
-        if outcome.fired_at is not None and (outcome.critical or not expected)
+        if outcome.fired_at is not None and (outcome.critical or not expected) and not shown
     )
     return problems
 

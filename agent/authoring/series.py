@@ -28,19 +28,23 @@ def expand_values(text: str) -> list[float | None]:
         gap = _GAP.fullmatch(token)
         found = _TOKEN.fullmatch(token)
         if gap is not None:
-            values.extend([None] * int(gap["times"] or 1))
+            values.extend([None] * _bounded(gap["times"] or "1", values))
         elif found is None:
             raise ValueError(f"'{token[:40]}' is no value, write for example 7, 0+5x10, 3x4 or _")
         else:
             start, step = float(found["start"]), float(found["step"] or 0)
             if found["step"] and not found["times"]:
                 raise ValueError(f"'{token[:40]}' says no times, write {token[:40]}x10")
-            values.extend(start + step * index for index in range(int(found["times"] or 0) + 1))
-        if len(values) > MAX_VALUES:
-            raise ValueError(f"is more than {MAX_VALUES} values")
+            values.extend(start + step * index for index in range(_bounded(found["times"] or "0", values) + 1))
     if not values:
         raise ValueError("holds no value, write for example '0+5x10'")
     return values
+
+
+def _bounded(times: str, values: list[float | None]) -> int:
+    if len(times) > 9 or len(values) + int(times) >= MAX_VALUES:
+        raise ValueError(f"is more than {MAX_VALUES} values")
+    return int(times)
 
 
 def to_openmetrics(series: Mapping[str, str] | Iterable[tuple[str, str]], *, start: float, interval: float) -> str:

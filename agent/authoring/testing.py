@@ -151,7 +151,7 @@ def run_case(
             samples = read_samples(path, mapper, "server")
         if trace is not None:
             for name in logs:
-                trace.read(name, span=(samples[0].timestamp, samples[-1].timestamp) if samples else None)
+                trace.read(name, span=(samples[0].timestamp, samples[-1].timestamp) if samples else None, keep=True)
         return scan(
             ruleset,
             logs,

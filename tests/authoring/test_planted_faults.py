@@ -1,7 +1,7 @@
 """`wedgewatch check` finds every planted fault, at its line and column, and says nothing else.
 
-The files in ``faults/`` are read by people too: a comment ``# fault: ...`` holds what must be said, and the section sign
-in the next line that has one marks where. The marks are taken out before the file is checked.
+The files in ``faults/`` are read by people too: a comment ``# fault: ...`` holds what must be said, and the section
+sign in the next line that has one marks where. The marks are taken out before the file is checked.
 """
 
 from __future__ import annotations
