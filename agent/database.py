@@ -124,6 +124,7 @@ class Database:
         with self.lock, contextlib.suppress(sqlite3.Error):
             if self.on_disk:
                 self._db.execute("PRAGMA incremental_vacuum").fetchall()
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
         """Writes back what is only in memory, if the disk takes it, and lets go of the file. Idempotent."""
