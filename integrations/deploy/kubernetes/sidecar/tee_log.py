@@ -10,33 +10,45 @@ import os
 import sys
 
 
-def main(path, limit=64 << 20):
-    """Copies until the input ends. Files are cut between reads, so a line may lie half in one and half in the next:
-    a follower that drains the renamed file first sees it whole."""
-    out, size = None, 0
+def main(path: str, limit: int = 64 << 20) -> None:
+    """Copies until the input ends. The file changes at the end of a line, so no line lies in two."""
+    out, size = -1, 0
     while True:
         data = os.read(0, 65536)
         if not data:
             return
         pass_on(data)
         try:
-            if out is None:
-                out = open(path, "ab", buffering=0)
-                size = out.tell()
-            if size and size + len(data) > limit:
-                out.close()
+            if out < 0:
+                out, size = append_to(path)
+            if size + len(data) > limit and b"\n" in data:
+                head, _, data = data.partition(b"\n")
+                write_all(out, head + b"\n")
+                os.close(out)
+                out = -1
                 os.replace(path, path + ".1")
-                out, size = open(path, "ab", buffering=0), 0
-            out.write(data)
+                out, size = append_to(path)
+            write_all(out, data)
             size += len(data)
         except OSError:
-            out = None  # tried again with the next piece
+            if out >= 0:
+                os.close(out)
+            out = -1  # tried again with the next piece
 
 
-def pass_on(data):
+def append_to(path: str) -> "tuple[int, int]":
+    out = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    return out, os.fstat(out).st_size
+
+
+def write_all(out: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(out, data) :]
+
+
+def pass_on(data: bytes) -> None:
     try:
-        while data:
-            data = data[os.write(1, data) :]
+        write_all(1, data)
     except OSError:
         return  # nobody reads our output any more: the file still counts
 
