@@ -70,6 +70,10 @@ class ProgressTracker:
         """Event time has reached ``timestamp``: silence may have become evidence."""
         self._judge(timestamp)
 
+    def ended(self) -> None:
+        """The input ends here: silence after it says nothing."""
+        self.looks.owed = False
+
     def fact(self, values: Mapping[str, float]) -> None:
         """Numbers that the start block printed."""
         self.looks.facts.update(values)
@@ -111,7 +115,7 @@ class ProgressTracker:
         if look.restarted:
             self._restarted(timestamp)
         if look.gap is not None:
-            self._learn(look.gap, look.lowest)
+            self._learn(look.gap, look)
         if look.moved:
             self._progressed(timestamp)
         if look.sleeping:
@@ -132,13 +136,13 @@ class ProgressTracker:
             self._canary_failures += 1
             self._canary_since = sample.timestamp if self._canary_since is None else self._canary_since
 
-    def _learn(self, gap: float, lowest: float) -> None:
+    def _learn(self, gap: float, look: Look) -> None:
         if self.stall is None:
-            self.looks.patience.learn(gap, lowest)
+            self.looks.patience.learn(gap, look.lowest, turned=look.turned >= judge.TURNS)
         elif self.stall.kind == "full" and self.stall.deadline_source != "evidence":
             since = self.stall.since
             if not any(point.aborted for point in self.points if point.timestamp > since):
-                self.looks.patience.forgive(gap, lowest, self.limits)
+                self.looks.patience.forgive(gap, look.lowest, self.limits)
 
     def _progressed(self, timestamp: float) -> None:
         self.last_progress = max(timestamp, self.last_progress or timestamp)

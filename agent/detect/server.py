@@ -159,13 +159,13 @@ class ServerDetector:
         if until is not None:
             out += self.advance(until)
         self._ended = True
+        for tracker in self.trackers.values():
+            tracker.ended()
         for _ in range(64):
-            times = [t for t in self._due.values() if t > self.now]
-            times += [t for t in self._line_warning_times() if t > self.now]
+            times = [t for t in (*self._due.values(), *self._line_warning_times()) if t > self.now]
             if not times:
                 break
-            self.now = min(times)
-            out += self._judge(self.now)
+            out += self._at(min(times))
         return out
 
     def next_time(self) -> float | None:
@@ -233,7 +233,15 @@ class ServerDetector:
         ]
 
     def _holds(self, rule: Rule, instance: str) -> Callable[[], bool]:
-        return lambda: not rule.when or self.signals.holds(rule.when, self.now, instance)
+        def holds() -> bool:
+            if not rule.when:
+                return True
+            caught: Mapping[str, str] = {}
+            if rule.fingerprint is not None:
+                caught = next((match.fields for match in self._matches(instance) if match.rule is rule), {})
+            return self.signals.holds(rule.when, self.now, instance, caught)
+
+        return holds
 
     def _judge(self, now: float) -> list[Alert]:
         self._judged_second = int(now)
