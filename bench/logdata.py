@@ -1,8 +1,8 @@
 """Logs and rules for the benchmark of the log engine, made from a seed.
 
-The mix of lines is that of a busy vLLM server at DEBUG level: mostly access lines, requests that came in, the scheduler's
-steps, stats lines, lines of libraries, some tracebacks. ``sparse`` plants one matching line in 100,000; in ``dense`` 5 % of all lines
-match, half of them preemption warnings, half stats lines with a long queue.
+The mix of lines is that of a busy vLLM server at DEBUG level: mostly access lines, requests that came in, the
+scheduler's steps, stats lines, lines of libraries, some tracebacks. ``sparse`` plants one matching line in 100,000;
+in ``dense`` 5 % of all lines match, half of them preemption warnings, half stats lines with a long queue.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ PLANTED: Final = (
 )
 DENSE_HITS: Final = (
     "(EngineCore_DP0 pid=912) WARNING {md} [scheduler.py:1057] Sequence group cmpl-{n} is preempted by "
-    "PreemptionMode.RECOMPUTE mode because there is not enough KV cache space. This can affect the end-to-end performance.",
+    "PreemptionMode.RECOMPUTE mode because there is not enough KV cache space. This can affect the end-to-end "
+    "performance.",
     "(APIServer pid=851) INFO {md} [loggers.py:257] Engine 000: Avg prompt throughput: {n}.0 tokens/s, Avg generation "
-    "throughput: {n}.5 tokens/s, Running: 64 reqs, Waiting: {queue} reqs, GPU KV cache usage: 98.1%, Prefix cache hit rate: 41.7%",
+    "throughput: {n}.5 tokens/s, Running: 64 reqs, Waiting: {queue} reqs, GPU KV cache usage: 98.1%, Prefix cache hit "
+    "rate: 41.7%",
 )
 
 _WORDS: Final = [
@@ -95,14 +97,16 @@ serve.errors.ClientGone: request cmpl-{n} went away before its first token"""
 _MIX: Final = (
     (34, '(APIServer pid=851) INFO:     10.0.{a}.{b}:{port} - "POST /v1/chat/completions HTTP/1.1" 200 OK'),
     (8, '(APIServer pid=851) INFO:     10.0.0.1:{port} - "GET /health HTTP/1.1" 200 OK'),
-    (12, "(EngineCore_DP0 pid=912) DEBUG {md} [scheduler.py:{a}] step {n}: host_step_time = 41.2{b}ms, scheduled {a} requests, "
-         "states = {{'num_ctx_requests': 1, 'num_ctx_tokens': {n}, 'num_generation_tokens': {a}}}"),
+    (12, "(EngineCore_DP0 pid=912) DEBUG {md} [scheduler.py:{a}] step {n}: host_step_time = 41.2{b}ms, scheduled {a} "
+         "requests, states = {{'num_ctx_requests': 1, 'num_ctx_tokens': {n}, 'num_generation_tokens': {a}}}"),
     (10, "(APIServer pid=851) INFO {md} [async_llm.py:269] Added request chatcmpl-{n}{port}{n}."),
-    (8, "(APIServer pid=851) INFO {md} [loggers.py:257] Engine 000: Avg prompt throughput: {n}.0 tokens/s, Avg generation "
-        "throughput: {a}.5 tokens/s, Running: {a} reqs, Waiting: {few} reqs, GPU KV cache usage: {b}.0%, Prefix cache hit rate: 41.7%"),
+    (8, "(APIServer pid=851) INFO {md} [loggers.py:257] Engine 000: Avg prompt throughput: {n}.0 tokens/s, Avg "
+        "generation throughput: {a}.5 tokens/s, Running: {a} reqs, Waiting: {few} reqs, GPU KV cache usage: {b}.0%, "
+        "Prefix cache hit rate: 41.7%"),
     (7, "(APIServer pid=851) INFO {md} [logger.py:40] Received request chatcmpl-{n}: prompt: '{words}', params: "
-        "SamplingParams(n=1, presence_penalty=0.0, temperature=0.{a}, top_p=0.95, max_tokens={n}), lora_request: None."),
-    (5, '{{"Active Request Count":{a},"Max Request Count":64,"Iteration Counter":{n},"Scheduled Requests":{a},"Used KV cache blocks":{n}}}'),
+        "SamplingParams(n=1, presence_penalty=0.0, temperature=0.{a}, top_p=0.95, max_tokens={n}), lora: None."),
+    (5, '{{"Active Request Count":{a},"Max Request Count":64,"Iteration Counter":{n},"Scheduled Requests":{a},"Used '
+        'KV cache blocks":{n}}}'),
     (6, "[rank0]:[I{glog}.{port} ProcessGroupNCCL.cpp:{a}] {words}"),
     (5, "(EngineCore_DP0 pid=912) DEBUG {md} [core.py:{a}] {words} {n}"),
     (3, "node-7:912:1204 [3] NCCL INFO Channel {a}/0 : 3[3] -> 4[4] via P2P/CUMEM/read {n}"),
@@ -129,7 +133,7 @@ def patterns(count: int, seed: int = SEED) -> list[str]:
 
 
 def write_log(path: Path, size: int, kind: str, seed: int = SEED) -> tuple[int, int]:
-    """Write about ``size`` bytes of a ``sparse`` or ``dense`` log; gives its lines and how many were planted to match."""
+    """Write about ``size`` bytes of a ``sparse`` or ``dense`` log; gives its lines and how many were made to match."""
     lines = hits = written = 0
     with path.open("wb") as handle:
         for text, planted in _lines(kind, seed):

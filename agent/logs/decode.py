@@ -92,11 +92,11 @@ class Decoder:
             ]
         self._everything = [compiled for formats in self._own.values() for compiled in formats]
         self._tables: dict[tuple[str, ...], _Table] = {}
-        self.time_patterns = frozenset(
-            compiled.time.pattern
-            for compiled in self._everything
-            if compiled.time is not None and compiled.time.pattern
-        )
+
+    def time_patterns(self, engines: tuple[str, ...]) -> frozenset[str]:
+        """How stamps are written in the lines of those dialects; in all where none of them is known."""
+        known = [compiled for compiled in self._everything if compiled.engine in engines] or self._everything
+        return frozenset(compiled.time.pattern for compiled in known if compiled.time is not None)
 
     def has_json(self) -> bool:
         """Whether lines may be JSON objects."""

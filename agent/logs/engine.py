@@ -19,7 +19,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import regex
 
 from agent.logs.conditions import CompiledCondition, CompiledMatcher, MatcherFault, Matchers, Untrusted
 from agent.logs.decode import Decoder, FormatFault
@@ -35,6 +37,12 @@ __all__ = ["Hit", "LogEngine", "LogStream", "Matched"]
 
 _JSON_ESCAPES: Final = rb"\x7b[\x09 ]*\x22[^\n]*\x5c"
 """An object with an escape in it: what it says cannot be seen before it is decoded."""
+
+
+# Where a time may stand in a line; searched from the end of a block backwards. An access line's ":34567" is none.
+_STAMP_SHAPES: Final = {"epoch": rb"\d{10}", "epoch_ms": rb"\d{13}", "uptime": rb"\d\.\d\d\.\d{3}\.\d{3}|\d\.\d{2,}"}
+_OTHER_SHAPES: Final = (rb"\d:[0-5]\d:[0-6]\d", rb"^\x02\d{16}")
+_NO_SECONDS: Final = rb"\d:[0-5]\d"
 
 
 @dataclass(slots=True)
@@ -96,6 +104,7 @@ class LogEngine:
         }
         self._untrusted = {name: Untrusted(items) for name, items in untrusted.items()}
         self._all_untrusted = Untrusted(item for items in untrusted.values() for item in items)
+        self._stamp_searches: dict[tuple[str, ...], Any] = {}
         self._refused: list[MatcherFault] = []
         self.recognised_plan = self._plan([item for item in self.conditions if not item.detects], matcher, cache_dir)
         every = [*self.conditions, *(item for part in self.detectors.values() for item in part)]
@@ -142,6 +151,13 @@ class LogEngine:
         if envelope not in ENVELOPES:
             raise ValueError(f"envelope {envelope!r} is unknown, use one of {', '.join(ENVELOPES)}")
         return LogStream(self, server=server, file=file, engine_name=engine, first_line=first_line, envelope=envelope)
+
+    def stamp_search(self, engines: tuple[str, ...]) -> Any:
+        """Finds, from its end backwards, where a line of a block may tell its time in one of those dialects."""
+        found = self._stamp_searches.get(engines)
+        if found is None:
+            found = self._stamp_searches[engines] = _stamp_search(self.decoder.time_patterns(engines))
+        return found
 
     def untrusted_of(self, engine: str) -> Untrusted:
         """What quotes users' text in a line of that dialect (``""``: unknown)."""
@@ -213,3 +229,13 @@ def _mark(expression: bytes, literal: bytes = b"") -> Analysis:
 
 def _escape(literal: bytes) -> bytes:
     return re.sub(rb"[^A-Za-z0-9_ ]", lambda match: b"\\x%02x" % match[0][0], literal)
+
+
+def _stamp_search(time_patterns: Iterable[str]) -> Any:
+    shapes = set(_OTHER_SHAPES)
+    for pattern in time_patterns:
+        if pattern in _STAMP_SHAPES:
+            shapes.add(_STAMP_SHAPES[pattern])
+        elif "%" in pattern and not any(part in pattern for part in ("%S", "%T", "%s")):
+            shapes.add(_NO_SECONDS)
+    return regex.compile(rb"(?rm)" + b"|".join(sorted(shapes)))

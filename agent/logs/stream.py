@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-import regex
-
 from agent.logs.framing import MAX_LINE, Framer
 from agent.logs.lines import Inherited, LineReader, Split, Unwrapped
 from agent.logs.patterns import NEWLINE
@@ -50,10 +48,6 @@ class Matched:
 
 _condition_of: Final = attrgetter("condition")
 
-# Where a time may stand in a line; searched from the end of a block backwards. An access line's ":34567" is none.
-_STAMP_SHAPES: Final = {"epoch": rb"\d{10}", "epoch_ms": rb"\d{13}", "uptime": rb"\d\.\d\d\.\d{3}\.\d{3}|\d\.\d{2,}"}
-_OTHER_SHAPES: Final = (rb"\d:[0-5]\d:[0-6]\d", rb"^\x02\d{16}")
-_NO_SECONDS: Final = rb"\d:[0-5]\d"
 # A whole traceback without headers, up to and with its last line, and nothing after it that could belong to it.
 _BARE_TRACEBACK: Final = re.compile(
     rb"Traceback \(most recent call last\):[\t ]*\n(?:[\t ][^\n]*\n)+"
@@ -94,7 +88,6 @@ class LogStream:
         self._grouper = Grouper()
         self._inherited = Inherited()
         self._known_upto = 0
-        self._stamps = _stamp_search(engine.decoder.time_patterns)
 
     @property
     def dialect(self) -> str | None:
@@ -253,9 +246,10 @@ class LogStream:
     def _inherit(self, block: bytes, upto: int) -> None:
         """Learn time and writer of the last stamped line before ``upto``."""
         low, high = self._known_upto, upto
+        stamps = self._engine.stamp_search(self._reader.engines)
         self._known_upto = max(low, upto)
         while low < high:
-            match = self._stamps.search(block, low, high)
+            match = stamps.search(block, low, high)
             if match is None:
                 return
             position = match.start()
@@ -487,13 +481,3 @@ def _count_lines(block: bytes, start: int, end: int) -> int:
         return block.count(b"\n", start, end)
     # Three times the speed of bytes.count before Python 3.13: readlines looks for newlines with memchr.
     return len(io.BytesIO(block[start:end]).readlines())
-
-
-def _stamp_search(time_patterns: Iterable[str]) -> Any:
-    shapes = set(_OTHER_SHAPES)
-    for pattern in time_patterns:
-        if pattern in _STAMP_SHAPES:
-            shapes.add(_STAMP_SHAPES[pattern])
-        elif "%" in pattern and not any(part in pattern for part in ("%S", "%T", "%s")):
-            shapes.add(_NO_SECONDS)
-    return regex.compile(rb"(?rm)" + b"|".join(sorted(shapes)))
