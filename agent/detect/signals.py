@@ -6,13 +6,14 @@ series too, repeated at each look so that they never go stale while the server i
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
 from agent.detect.promql import Expr, compile_expr
 from agent.detect.series import SeriesStore
-from agent.model import Sample
+from agent.model import SIGNALS, Sample
 
 __all__ = ["SignalStore"]
 
@@ -48,8 +49,15 @@ class SignalStore:
         for name, value in values.items():
             self.store.append(name, self._labels(""), timestamp, value)
 
-    def holds(self, expression: str, timestamp: float, instance: str) -> bool:
-        """Does a condition hold for this engine now? An empty result, as in Prometheus, is "no"."""
+    def holds(self, expression: str, timestamp: float, instance: str, fields: Mapping[str, str] | None = None) -> bool:
+        """Does a condition hold for this engine now? An empty result, as in Prometheus, is "no".
+
+        ``fields``: what the rule's stages caught; those that are numbers are series for the condition, under their own
+        names, as of now. A field cannot take the place of a signal."""
+        for name, text in (fields or {}).items():
+            if name in expression and name not in SIGNALS:
+                with contextlib.suppress(ValueError):  # a field that is no number is no series
+                    self.store.append(name, self._labels(instance), timestamp, float(text.replace(",", "")))
         return _compiled(expression).holds(self.store, timestamp, self._labels(instance))
 
     def _labels(self, instance: str) -> dict[str, str]:

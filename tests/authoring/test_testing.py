@@ -194,3 +194,21 @@ class TestCommand:
 
     def test_no_test_at_all_is_no_success(self, folder: Path) -> None:
         assert self.run(folder)[0] == 2
+
+
+@pytest.mark.parametrize(("total", "fires"), [("8,200", True), ("100", False)])
+def test_fields_that_are_numbers_stand_in_conditions(folder: Path, total: str, fires: bool) -> None:
+    rule = """
+rules:
+  - alert: Over
+    failure: engine_dead
+    engines: [toy]
+    fingerprint:
+      stages: [{stage: symptom, severity: ERROR, any: [{regex: 'total (?P<total>[\\d,]+) of (?P<limit>\\d+)'}]}]
+    when: total > limit
+"""
+    (folder / "rules.yaml").write_text(rule, encoding="utf-8")
+    loaded = load_files([folder], bundled=False)
+    assert loaded.faults == []
+    log = f"2026-11-20 09:00:00 INFO toy engine up\n2026-11-20 09:00:12 ERROR total {total} of 8192\n"
+    assert any(alert.state == "firing" for alert in run_case(loaded.ruleset, log=log, engine="toy")) is fires
