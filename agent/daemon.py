@@ -19,9 +19,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from agent import __version__
+from agent.aftermath import Aftermath
 from agent.config import Config, default_config, load_config, state_path
 from agent.core import AlertLog, Core, LogBytes
 from agent.edges import CanaryEdge, ScrapeEdge, cache_folder
@@ -32,9 +33,13 @@ from agent.rules.load import load_rules
 from agent.rules.model import RuleSet
 from agent.schema import Fault
 from agent.store import Store, StoreLocked
-from agent.systemd import Notifier
+from agent.systemd import SystemdNotifier
 from agent.telemetry import Telemetry
 from agent.threads import Supervised
+from agent.web.events import EventBus
+
+if TYPE_CHECKING:
+    from agent.web.server import WebServer
 
 __all__ = ["Daemon", "Options", "run"]
 
@@ -102,9 +107,12 @@ class Daemon:
         self.canaries: list[CanaryEdge] = []
         self._edge_threads: list[Supervised] = []
         self._threads: list[Supervised] = []
-        self._notifier = Notifier.from_environment()
-        self._listeners: list[Callable[[Alert], None]] = []
+        self._notifier = SystemdNotifier()
+        self.aftermath = self._build_aftermath(config, state)
+        self.events = EventBus()
+        self.web_url = ""
         self._beat = time.monotonic()
+        self._web: WebServer | None = None
         self.printer: Callable[[Alert], None] = _printer(options)
 
     # -- life ------------------------------------------------------------------------------------------------
@@ -115,6 +123,7 @@ class Daemon:
         self._announce()
         self.dispatcher.start()
         self._start_edges()
+        self._start_aftermath()
         self._start_web()
         self._notifier.ready(f"watching {len(self.config.servers)} server(s)")
         try:
@@ -167,6 +176,8 @@ class Daemon:
         self.dispatcher.stop(2.0)
         for thread in self._threads:
             thread.stop()
+        if self._web is not None:
+            self._web.close()
         if self._alert_log is not None:
             self._alert_log.close()
         self.store.close()
@@ -215,11 +226,45 @@ class Daemon:
         if not self.config.web.enabled:
             return
         from agent.live_view import LiveView
-        from agent.web import start_web
+        from agent.web.server import WebServer
+        from agent.web.tls import TlsFiles
 
-        web = start_web(self.config, LiveView(self), self.telemetry, self._listeners.append)
-        if web is not None:
-            self._threads.append(web)
+        web = self.config.web
+        try:
+            server = WebServer(
+                LiveView(self),
+                self.telemetry,
+                events=self.events,
+                listen_address=web.listen_address,
+                token=web.token,
+                tls=TlsFiles(web.tls.cert_file, web.tls.key_file, web.tls.client_ca_file) if web.tls else None,
+                hosts=web.hosts,
+                probe_confidences=web.probe_confidences,
+                max_connections=web.max_connections,
+            )
+        except (OSError, ValueError) as error:
+            # A page that cannot be served is no reason not to watch.
+            log.error("no page: %s cannot be served (%s); watching goes on", web.listen_address, error)
+            return
+        self.web_url = server.url
+        log.info("page, API and metrics at %s", server.url)
+        server.start()
+        self._web = server
+
+    def _build_aftermath(self, config: Config, state: Path | None) -> Aftermath | None:
+        if state is None:
+            return None  # nothing may be left on the disk
+        context = {"version": __version__, "rules": self.core.pipeline.ruleset.digest}
+        return Aftermath(config, state, self.telemetry, self._followed, observe=self.options.observe, context=context)
+
+    def _followed(self, server: str) -> Sequence[str]:
+        return self.log_edge.files(server)
+
+    def _start_aftermath(self) -> None:
+        if self.aftermath is not None:
+            thread = Supervised("aftermath", self.aftermath.work)
+            thread.start()
+            self._threads.append(thread)
 
     @property
     def threads(self) -> list[Supervised]:
@@ -236,9 +281,10 @@ class Daemon:
     def _emit(self, alerts: Sequence[Alert]) -> None:
         self.dispatcher.take(alerts)
         for alert in alerts:
+            if self.aftermath is not None:
+                self.aftermath.take(alert)
             self.printer(alert)
-            for listener in self._listeners:
-                listener(alert)
+        self.events.publish("alerts", "incidents", "servers")
 
     # -- signals and reload ----------------------------------------------------------------------------------
 

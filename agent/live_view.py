@@ -19,6 +19,7 @@ from agent.web.view import (
     PLOT_SIGNALS,
     Change,
     Delivery,
+    EvidenceFile,
     Health,
     Incident,
     MuteView,
@@ -138,43 +139,44 @@ class LiveView:
     def incident(self, incident_id: str) -> Incident | None:
         for stored in self._daemon.store.alerts(limit=5000):
             if stored.alert.fired_at is not None and id_of(stored.alert) == incident_id:
-                evidence = self._daemon.evidence
-                return self._incident(stored, files=tuple(evidence.files(incident_id)) if evidence is not None else ())
+                return self._incident(stored, whole=True)
         return None
 
-    def _incident(self, stored: StoredAlert, files: tuple[Any, ...] = ()) -> Incident:
+    def _incident(self, stored: StoredAlert, *, whole: bool = False) -> Incident:
         alert = stored.alert
         history = [Transition(alert.starts_at, "pending", "suspected", alert.failure, "onset")]
         if alert.fired_at is not None:
             history.append(Transition(alert.fired_at, "firing", alert.confidence, alert.failure))
         if alert.ends_at is not None:
             history.append(Transition(alert.ends_at, "resolved", alert.confidence, alert.failure))
+        name, aftermath = id_of(alert), self._daemon.aftermath
+        evidence = aftermath.evidence.pieces(name) if whole and aftermath is not None else ()
+        actions = aftermath.actions.taken(name) if aftermath is not None else ()
         return Incident(
-            id=id_of(alert),
+            id=name,
             alert=alert,
             history=tuple(history),
             deliveries=tuple(self._deliveries(alert)),
-            evidence=files,
+            evidence=tuple(EvidenceFile(piece.name, piece.size, piece.note) for piece in evidence),
+            actions_taken=tuple(taken.text for taken in actions),
         )
 
     def _deliveries(self, alert: Alert) -> Iterator[Delivery]:
-        for row in self._daemon.dispatcher.deliveries(alert.fingerprint):
-            yield Delivery(
-                timestamp=row["timestamp"],
-                receiver=row["receiver"],
-                integration=row["integration"],
-                action=row["action"],
-                outcome=row["outcome"],
-                detail=row.get("detail", ""),
-            )
+        for row in self._daemon.store.outbox(states=("sent", "pending", "sending", "dead"), limit=5000):
+            members = {str(item.get("fingerprint", "")) for item in row.body.get("alerts", ())}
+            if alert.fingerprint not in members or row.created < alert.starts_at - 60:
+                continue
+            receiver, _, integration = row.receiver.partition("/")
+            outcome = "delivered" if row.state == "sent" else "dead" if row.state == "dead" else "pending"
+            yield Delivery(row.finished or row.created, receiver, integration, row.action, outcome, row.last_error)
 
     def incident_tar(self, incident_id: str) -> tuple[int, Iterator[bytes]] | None:
-        evidence = self._daemon.evidence
-        return evidence.tar(incident_id) if evidence is not None else None
+        aftermath = self._daemon.aftermath
+        return aftermath.evidence.tar(incident_id) if aftermath is not None else None
 
     def evidence_pending(self, alert: Alert) -> bool:
-        evidence = self._daemon.evidence
-        return evidence.pending(alert) if evidence is not None else False
+        aftermath = self._daemon.aftermath
+        return aftermath is not None and aftermath.evidence.pending(alert)
 
     # -- rules, sources, outbox ------------------------------------------------------------------------------
 
