@@ -123,7 +123,7 @@ class Database:
         """Returns free pages to the file system; a courtesy, so failing is no fault."""
         with self.lock, contextlib.suppress(sqlite3.Error):
             if self.on_disk:
-                self._db.execute("PRAGMA incremental_vacuum").fetchall()
+                self._db.executescript("PRAGMA incremental_vacuum")  # execute() would step it once: one page
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:

@@ -149,6 +149,13 @@ class Desk:
         return Reply.json(202, {"status": "success", "message": "Event processed", "dedup_key": key})
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that hang up are no news; anything else is printed as usual."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
 class LocalReceiver:
     """A :class:`Desk` behind HTTP on loopback. ``before`` may answer first (None: the desk does)."""
 
@@ -161,7 +168,7 @@ class LocalReceiver:
         before: Callable[[BaseHTTPRequestHandler, bytes], Reply | None] | None = None,
     ) -> None:
         self.desk = desk or Desk()
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self.desk, on_arrival, before))
+        self._server = _Server(("127.0.0.1", port), _handler(self.desk, on_arrival, before))
         self._server.daemon_threads = True
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, name="local receiver", daemon=True

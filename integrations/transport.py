@@ -156,6 +156,11 @@ class _HttpPool(HTTPConnectionPool):
 class _HttpsPool(HTTPSConnectionPool):
     ConnectionCls = _Https
 
+    def _validate_conn(self, conn: Any) -> None:
+        # The original also warns about insecure_skip_verify at each request; whoever set it knows.
+        if conn.is_closed:
+            conn.connect()
+
 
 _POOLS = {"http": _HttpPool, "https": _HttpsPool}
 

@@ -200,7 +200,8 @@ class Dispatcher:
             planner = self._planner
             if planner.rules.observe:
                 return []
-            quiet = self._quiet(now)
+            # What an Alertmanager silenced it must still be told: it shows it as silenced, and lifts it by itself.
+            quiet = self._quiet(now, remote=False)
             stored = self._store.alerts(open=True, limit=_MANY)
             stored += self._store.alerts(open=False, since=now - RESOLVED_FOR, limit=_MANY)
             found: dict[str, Alert] = {}
@@ -385,9 +386,12 @@ class Dispatcher:
             if {item.id for item in kept} != known:
                 self._wake.set()
 
-    def _quiet(self, now: float) -> Quiet:
+    def _quiet(self, now: float, *, remote: bool = True) -> Quiet:
         config = self._config
-        return Quiet.of(self._store.silences(active_at=now), config.maintenance, config.time_intervals)
+        silences = self._store.silences(active_at=now)
+        if not remote:
+            silences = [silence for silence in silences if not silence.source.startswith("alertmanager:")]
+        return Quiet.of(silences, config.maintenance, config.time_intervals)
 
     def _latest(self, fingerprint: str) -> StoredAlert | None:
         found = self._store.alerts(fingerprint=fingerprint, limit=1)

@@ -377,7 +377,7 @@ for number in range(start + 1, 100000):
 
 
 def test_kill_minus_nine_at_any_moment_leaves_a_whole_state(tmp_path: Path) -> None:
-    """Offsets, state, alerts, pages and outbox always agree: line n was read <=> alert n and its row are there, once."""
+    """Offsets, state, alerts, pages and outbox agree: line n was read <=> alert n and its row are there, once."""
     rng = random.Random(4)
     for _ in range(5):
         writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
