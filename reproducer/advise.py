@@ -1,8 +1,8 @@
 """How low must the ceiling be? The largest that is provably safe, the largest that survives, and what each costs.
 
-Provable means for every traffic that is legal. Surviving means: in so many runs of this traffic none wedged, so that with
-the stated confidence the chance per run is below the stated one (the rule of three, made exact: 59 runs without a wedge
-exclude 5 % at 95 %). The first holds when the traffic changes, the second does not.
+Provable means for every traffic that is legal. Surviving means: in so many runs of this traffic none wedged, so that
+with the stated confidence the chance per run is below the stated one (the rule of three, made exact: 59 runs without a
+wedge exclude 5 % at 95 %). The first holds when the traffic changes, the second does not.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def advise(
 ) -> list[Advice]:
     """Advice for each ceiling on claims that the profile's mechanism leaves."""
     need = runs_needed(chance, confidence)
-    reference = _mean(_run(_roomy(config), users, seed, steps) for seed in range(5))
+    reference = _mean(_run(_roomy(config), users, seed, steps, config.profile) for seed in range(5))
     out = []
     for knob, candidates, provable in _ceilings(config, users):
         best = _largest(config, knob, candidates, users, need, steps, tell)
@@ -115,7 +115,8 @@ def _largest(
     while low >= 0:
         tell(f"{knob} = {settings[low]:g}: {need} runs")
         if not any(wedges(settings[low], seed) for seed in range(need)):
-            return _typed(config, knob, settings[low])
+            best: float = _typed(config, knob, settings[low])
+            return best
         low -= max(1, len(settings) // 40)
     return None
 
@@ -131,8 +132,8 @@ def _roomy(config: Config) -> Config:
     return config.with_(profile="preempt")
 
 
-def _run(config: Config, users: int, seed: int, steps: int) -> Outcome:
-    population = population_for(config.profile, config.max_seq_len, seed)
+def _run(config: Config, users: int, seed: int, steps: int, traffic: str = "") -> Outcome:
+    population = population_for(traffic or config.profile, config.max_seq_len, seed)
     return simulate(config.with_(seed=seed), population, users=users, steps=steps)
 
 

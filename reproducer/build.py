@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
+from .batch import Batch, SampleState
 from .config import Config
 from .engine import AfterCrash, Engine
 from .scheduler import Scheduler
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from .runner import Runner
 
-__all__ = ["Built", "build", "pick_device"]
+__all__ = ["Built", "build", "device_report", "large_config", "pick_device"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def build(
     """An engine ready to start. ``large`` takes the shape that fills a large share of a card (CUDA only)."""
     import torch
 
-    from .model import Shape
+    from .model import LARGE, Shape
     from .runner import Runner
     from .training import load_models
 
@@ -70,16 +71,49 @@ def build(
         print_iterations=print_iterations,
         gauge_mode=gauge_mode,
     )
-    began = time.time()
-    shape = Shape(1024, 8, 16) if large else Shape()
+    if large:
+        config = large_config(config, where)
+    scheduler = Scheduler(config)
+    engine = Engine(scheduler, _not_loaded, speaker, after_crash=after_crash, nothing_fits=nothing_fits)
+    speaker.loading(engine)
+    shape = LARGE if large else Shape()
     dtype = torch.bfloat16 if where.type == "cuda" else torch.float32
     target, drafter = load_models(shape, device=where, dtype=dtype, folder=cache, say=say)
-    scheduler = Scheduler(config)
-    runner = Runner(scheduler, target, drafter)
-    engine = Engine(scheduler, runner.forward, speaker, after_crash=after_crash, nothing_fits=nothing_fits)
-    engine.stats.started = began
+    try:
+        runner = Runner(scheduler, target, drafter)
+    except RuntimeError:  # the pool does not fit: torch.OutOfMemoryError on CUDA, plain RuntimeError on a CPU
+        speaker.start_error(traceback.format_exc())
+        raise
+    engine.forward = runner.forward
     speaker.starting(engine)
     return Built(engine, speaker, runner)
+
+
+def _not_loaded(batch: Batch) -> SampleState:
+    raise RuntimeError("the weights are not loaded yet")
+
+
+def large_config(config: Config, device: torch.device, *, share: float = 0.8) -> Config:
+    """The same profile in a shape that fills ``share`` of a card's free memory with KV. Raises ValueError off CUDA."""
+    import torch
+
+    from .model import LARGE
+
+    if device.type != "cuda":
+        raise ValueError("--large fills a card's memory; there is no CUDA device here")
+    block = 16
+    per_block = LARGE.layers * 2 * block * LARGE.width * 2  # two bytes for each number in bfloat16
+    free, _ = torch.cuda.mem_get_info(device)
+    hard = 2048
+    slack = hard - 64 if config.rules.speculate else hard
+    return config.with_(
+        hard_tokens=hard,
+        step_tokens=slack,
+        kv_blocks=max(4096, int(share * (free - (2 << 30)) // per_block)),
+        block_tokens=block,
+        max_batch=256,
+        max_seq_len=4096,
+    )
 
 
 def device_report(built: Built) -> dict[str, Any]:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from .config import PROFILES, Config, ConfigError, preset
-from .engine import AFTER_CRASH
+from .config import PROFILES
+from .console import bar, teller
+from .options import config_from, engine_options, serve_arguments, serve_options
+
+if TYPE_CHECKING:
+    from .load import Load
+    from .simulate import Outcome
 
 __all__ = ["main"]
 
 ABOUT = """\
 A small inference engine whose scheduler really deadlocks under load. Use it to prove that your alerting works before
-the night you need it, and that a cure cures. On a CPU everything below takes seconds to a minute or two.
+the night you need it, and that a cure cures. On a CPU everything below takes seconds to a few minutes.
 
 Start here:
   python -m reproducer fingerprint --out out        make the wedge, keep its log and metrics
@@ -29,6 +32,15 @@ Start here:
 Look at it live:
   python -m reproducer serve --port 8000 --log server.log
   python -m reproducer load --url http://127.0.0.1:8000 --users 32
+
+Ask it questions (no model, no GPU, seconds):
+  python -m reproducer threshold --profile deadlock    at which load does it begin?
+  python -m reproducer replay --profile draft          is it contention, or one bad request?
+  python -m reproducer advise --profile deadlock       which ceiling is safe, and what does it cost?
+
+Against your own server (a replica without users):
+  python -m reproducer record access.log --out load.jsonl
+  python -m reproducer verify --url http://replica:8000 --load load.jsonl --metrics http://replica:8000/metrics
 
 Four quantities are called "the token budget"; keep them apart:
   H  --hard-tokens   what fits one step's buffers; the assertion compares with it
@@ -39,10 +51,11 @@ Lowering A below H, or K, leaves room for claims to grow. Lowering a knob that i
 
 Profiles (--profile):
 """
+_USERS: Final = {"draft": 27, "reuse": 9, "deadlock": 18, "prefill": 18, "oversize": 8, "transfer": 8}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit 0: done; 1: the thing looked for was not reached; 2: usage."""
+    """Exit 0: done; 1: what was looked for was not reached, or a server wedged; 2: usage or input."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if not hasattr(options, "run"):
@@ -50,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         return int(options.run(options))
-    except (ConfigError, ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError) as error:
         print(f"reproducer {options.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -66,25 +79,113 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
-    serve = _command(commands, "serve", _serve, "run the engine behind an OpenAI-compatible port")
-    _engine_options(serve)
-    _serve_options(serve)
+    def command(name: str, run: Callable[[argparse.Namespace], int], about: str) -> argparse.ArgumentParser:
+        added: argparse.ArgumentParser = commands.add_parser(name, help=about, description=about)
+        added.set_defaults(run=run)
+        return added
+
+    serve = command("serve", _serve, "run the engine behind an OpenAI-compatible port")
     serve.add_argument("--host", default="127.0.0.1")
     serve.add_argument("--port", type=int, default=8000, help="0 picks a free one")
     serve.add_argument("--log", type=Path, metavar="FILE", help="append stdout and stderr to this file")
     serve.add_argument("--announce", type=Path, metavar="FILE", help="write URL and pid here once it listens")
+    engine_options(serve)
+    serve_options(serve)
 
-    load = _command(commands, "load", _load, "drive a server with users or with arrivals")
+    _load_options(command("load", _load, "drive a server with users or with arrivals"))
+
+    find = command("fingerprint", _fingerprint, "raise the load until it wedges; keep log, metrics and result")
+    find.add_argument("--out", type=Path, required=True, metavar="DIR")
+    find.add_argument("--level-seconds", type=float, default=6.0, help="how long each number of users is tried")
+    find.add_argument("--after", type=float, default=45.0, metavar="SECONDS", help="go on watching after the wedge")
+    find.add_argument("--interval", type=float, default=1.0, help="seconds between readings of the metrics page")
+    engine_options(find)
+    serve_options(find)
+
+    onset = command("threshold", _threshold, "the load at which it begins, with its uncertainty")
+    onset.add_argument("--steps", type=int, default=3000, help="steps of one run")
+    onset.add_argument("--runs", type=int, default=12, help="runs at each level around the onset")
+    onset.add_argument("--plot", type=Path, metavar="PNG", help="draw the curve")
+    onset.add_argument("--json", action="store_true")
+    engine_options(onset)
+
+    again = command("replay", _replay, "two-sided headroom replay: is it contention?")
+    again.add_argument("--users", type=int, help="users at once (default: well above the profile's onset)")
+    again.add_argument("--load", type=Path, metavar="FILE", help="a recorded load instead")
+    again.add_argument(
+        "--step-ms", type=float, default=10.0, help="milliseconds of a step, for arrivals in a load file"
+    )
+    again.add_argument("--seeds", type=int, default=10)
+    again.add_argument("--steps", type=int, default=3000)
+    again.add_argument("--live", action="store_true", help="end to end over HTTP instead of without a model")
+    again.add_argument("--seconds", type=float, default=15.0, help="length of a live run")
+    again.add_argument("--json", action="store_true")
+    engine_options(again)
+
+    advice = command("advise", _advise, "the ceilings that are safe, and what they cost")
+    advice.add_argument("--users", type=int, help="users at once to be survived")
+    advice.add_argument("--chance", type=float, default=0.05, help="tolerated chance of a wedge per run")
+    advice.add_argument("--confidence", type=float, default=0.95)
+    advice.add_argument("--steps", type=int, default=2000)
+    advice.add_argument("--json", action="store_true")
+    engine_options(advice)
+
+    _verify_options(
+        command("verify", _verify, "a recorded load against a real server, watched, stopped at a first sign")
+    )
+
+    keep = command("record", _record, "an access log, engine log or metrics history as a load file")
+    keep.add_argument("source", type=Path, nargs="+", help="log files, or .om for OpenMetrics with timestamps")
+    keep.add_argument("--out", type=Path, required=True, metavar="FILE")
+    keep.add_argument("--table", default="azure-conv", help="for lengths that the source does not tell")
+    keep.add_argument("--prompt-scale", type=float, default=1.0)
+    keep.add_argument("--output-scale", type=float, default=1.0)
+    keep.add_argument("--max-prompt", type=int, default=8192)
+    keep.add_argument("--max-output", type=int, default=1024)
+    keep.add_argument("--year", type=int, help="of stamps that carry none (default: of the file)")
+
+    from .accidents import ACCIDENTS
+
+    mishap = command("accident", _accident, "the siblings: what looks like a wedge and is something else")
+    mishap.add_argument(
+        "name", choices=ACCIDENTS, help="; ".join(f"{name}: {text}" for name, text in ACCIDENTS.items())
+    )
+    mishap.add_argument("--out", type=Path, required=True, metavar="DIR")
+    mishap.add_argument("--seconds", type=float, default=60.0)
+    mishap.add_argument("--dialect", default="vllm")
+
+    from .siblings import SCENARIOS
+
+    world = command("scenario", _scenario, "ten virtual minutes of a server, in seconds: log and metrics")
+    world.add_argument("name", choices=SCENARIOS)
+    world.add_argument("--out", type=Path, required=True, metavar="DIR")
+    world.add_argument("--seed", type=int, default=0)
+
+    speed = command("bandwidth", _bandwidth, "decode bandwidth against the memory's copy bandwidth")
+    speed.add_argument("--rows", type=int, default=16)
+    speed.add_argument("--context", type=int, default=64)
+    engine_options(speed)
+    serve_options(speed)
+
+    from .matrix import SECTIONS
+
+    table = command("matrix", _matrix, "measure everything that docs/reproducer.md states")
+    table.add_argument("section", nargs="*", metavar="SECTION", help=f"of {', '.join(SECTIONS)} (default: all)")
+    table.add_argument("--quick", action="store_true", help="fewer seeds, for a look")
+    table.add_argument("--write", type=Path, metavar="MD", help="put the tables into this file, between its markers")
+    table.add_argument("--plot", type=Path, metavar="PNG", help="draw the onset curves")
+    return parser
+
+
+def _load_options(load: argparse.ArgumentParser) -> None:
     load.add_argument("--url", required=True, help="base URL, for example http://127.0.0.1:8000")
     load.add_argument("--profile", choices=PROFILES, default="deadlock", help="whose traffic to send")
     load.add_argument("--users", type=int, default=0, help="closed loop: users who wait for their answer")
     load.add_argument("--rate", type=float, default=0.0, help="open loop: requests per second")
     load.add_argument(
-        "--burstiness", type=float, default=1.0, help="open loop: gamma shape, 1 is Poisson, below bursts"
+        "--burstiness", type=float, default=1.0, help="gamma shape of the gaps: 1 is Poisson, below bursts"
     )
-    load.add_argument(
-        "--trace", type=Path, help="open loop from a file: recorded here, Azure, Mooncake or BurstGPT columns"
-    )
+    load.add_argument("--trace", type=Path, help="a load file, or a trace in Azure, Mooncake or BurstGPT columns")
     load.add_argument("--speed", type=float, default=1.0, help="run a trace this many times faster")
     load.add_argument("--table", help="lengths from this table instead of the profile's traffic")
     load.add_argument("--seconds", type=float, default=60.0)
@@ -93,118 +194,35 @@ def _parser() -> argparse.ArgumentParser:
     load.add_argument("--record", type=Path, metavar="FILE", help="write what was sent, to run it again exactly")
     load.add_argument("--seed", type=int, default=0)
 
-    find = _command(commands, "fingerprint", _fingerprint, "raise the load until it wedges; keep log, metrics, result")
-    _engine_options(find)
-    _serve_options(find)
-    find.add_argument("--out", type=Path, required=True, metavar="DIR")
-    find.add_argument("--level-seconds", type=float, default=6.0, help="how long each number of users is tried")
-    find.add_argument("--after", type=float, default=45.0, metavar="SECONDS", help="go on watching after the wedge")
-    find.add_argument("--interval", type=float, default=1.0, help="seconds between readings of the metrics page")
-    return parser
 
-
-def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int], about: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=about, description=about)
-    parser.set_defaults(run=run)
-    return parser
-
-
-_KNOBS = {
-    "hard_tokens": "H: tokens that fit one step",
-    "step_tokens": "A: tokens up to which a step is packed",
-    "kv_blocks": "N: blocks in the pool",
-    "block_tokens": "tokens per block",
-    "max_batch": "K: requests at once",
-    "max_seq_len": "longest legal request",
-    "max_draft": "longest draft",
-    "link_blocks": "blocks that a transfer moves per step",
-}
-
-
-def _engine_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--profile", choices=PROFILES, default="draft")
-    for knob, about in _KNOBS.items():
-        parser.add_argument(f"--{knob.replace('_', '-')}", type=int, help=f"{about} (default: the profile's)")
-    parser.add_argument("--kv-ceiling", type=float, help="K: share of the pool that admission may fill")
-    parser.add_argument("--seed", type=int, default=0)
-
-
-def _serve_options(parser: argparse.ArgumentParser) -> None:
-    from .voice import VOICES
-
-    parser.add_argument("--dialect", choices=VOICES, help="whose log lines and metrics (default: the profile's)")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--large", action="store_true", help="a model and pool that fill a large share of a card")
-    eras = "; ".join(f"{name}: {about}" for name, about in AFTER_CRASH.items())
-    parser.add_argument("--after-crash", choices=AFTER_CRASH, help=f"what follows the assertion, by era. {eras}")
-    parser.add_argument("--nothing-fits", choices=("spin", "assert"), default="spin", help="assert: as in 2025")
-    parser.add_argument("--print-iter-log", action="store_true", help="one INFO line for each step (TensorRT-LLM)")
-    parser.add_argument(
-        "--gauge-mode", choices=("step", "live"), default="step", help="step: gauges as the last step left them"
+def _verify_options(check: argparse.ArgumentParser) -> None:
+    check.add_argument("--url", required=True, help="base URL of an OpenAI-compatible server")
+    check.add_argument(
+        "--load", type=Path, required=True, metavar="FILE", help="what to send; see record and load --record"
     )
-    parser.add_argument("--cache", type=Path, help="folder for trained weights")
-
-
-def config_from(options: argparse.Namespace) -> Config:
-    names = [*_KNOBS, "kv_ceiling"]
-    given = {name: getattr(options, name) for name in names if getattr(options, name, None) is not None}
-    return preset(options.profile, seed=options.seed, **given)
-
-
-def serve_arguments(options: argparse.Namespace) -> list[str]:
-    """The engine options again, for a server in a process of its own."""
-    words: list[str] = ["--profile", options.profile, "--seed", str(options.seed)]
-    for name in [*_KNOBS, "kv_ceiling", "dialect", "device", "after_crash", "nothing_fits", "gauge_mode", "cache"]:
-        if getattr(options, name, None) is not None:
-            words += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
-    return words + [f"--{n.replace('_', '-')}" for n in ("large", "print_iter_log") if getattr(options, n, False)]
+    check.add_argument("--model", default="any", help="model name to ask for")
+    check.add_argument("--metrics", metavar="URL", help="the server's metrics page, for wedgewatch beside it")
+    check.add_argument("--server-log", type=Path, action="append", default=[], metavar="FILE")
+    check.add_argument("--engine", default="auto", help="engine id, for wedgewatch")
+    check.add_argument("--seconds", type=float, default=300.0, help="send for at most this long")
+    check.add_argument("--requests", type=int, default=2000, help="send at most so many")
+    check.add_argument("--at-once", type=int, default=256, help="at most so many open")
+    check.add_argument("--silence", type=float, default=60.0, help="seconds without any answer that count as a sign")
+    check.add_argument("--yes", action="store_true", help="do not ask before it starts")
+    check.add_argument("--json", action="store_true")
 
 
 def _serve(options: argparse.Namespace) -> int:
-    config = config_from(options)
-    if options.log:
-        to = os.open(options.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        os.dup2(to, 1)
-        os.dup2(to, 2)  # tracebacks that a runtime prints belong to a server's log, too
-    from .build import build, device_report
-    from .server import Server
+    from .serve import serve
 
-    built = build(
-        config,
-        sys.stdout,
-        voice=options.dialect,
-        device=options.device,
-        large=options.large,
-        after_crash=options.after_crash,
-        nothing_fits=options.nothing_fits,
-        print_iterations=options.print_iter_log,
-        gauge_mode=options.gauge_mode,
-        cache=options.cache,
-        say=lambda line: print(line, file=sys.stderr, flush=True),
-    )
-    server = Server(
-        built.engine, built.voice, host=options.host, port=options.port, device=lambda: device_report(built)
-    )
-    over = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: over.set())
-    server.start()
-    if options.announce:
-        where = {"url": server.url, "metrics_url": server.metrics_url, "pid": os.getpid()}
-        unfinished = options.announce.with_suffix(".part")
-        unfinished.write_text(json.dumps(where))
-        unfinished.replace(options.announce)
-    over.wait()
-    server.stop()
-    sys.stdout.flush()
-    os._exit(1 if built.engine.down else 0)  # connections that wait for a dead loop would hold an ordinary exit
+    return serve(options)
 
 
 def _load(options: argparse.Namespace) -> int:
     from .lengths import Lengths
     from .load import Load, arrivals
     from .trace import read_trace
-    from .users import Population, population_for, write_load
+    from .users import Population, Recorded, population_for, write_load
 
     population = population_for(options.profile, options.max_total, options.seed)
     if options.table:
@@ -217,7 +235,11 @@ def _load(options: argparse.Namespace) -> int:
     if options.rate:
         load.open(arrivals(population, options.rate, options.seconds, burstiness=options.burstiness, seed=options.seed))
     if options.trace:
-        load.open(read_trace(options.trace, population, speed=options.speed))
+        asks = read_trace(options.trace, population, speed=options.speed)
+        if any(ask.at is not None for ask in asks):
+            load.open(asks)
+        else:
+            load.closed(Recorded(tuple(asks)), Recorded(tuple(asks)).users)
     _watch(load, options.seconds)
     load.stop()
     if options.record:
@@ -225,8 +247,8 @@ def _load(options: argparse.Namespace) -> int:
     return 0
 
 
-def _watch(load: Any, seconds: float) -> None:
-    """The progress of a load: a line that renews itself on a terminal, or one every ten seconds elsewhere."""
+def _watch(load: Load, seconds: float) -> None:
+    """The progress of a load, until its time is over."""
     tell = teller(10.0)
     end = time.monotonic() + seconds
     last = 0
@@ -243,9 +265,8 @@ def _watch(load: Any, seconds: float) -> None:
 def _fingerprint(options: argparse.Namespace) -> int:
     from .fingerprint import fingerprint
 
-    config = config_from(options)
     result = fingerprint(
-        config,
+        config_from(options),
         options.out,
         serve_arguments=serve_arguments(options),
         level_seconds=options.level_seconds,
@@ -257,7 +278,7 @@ def _fingerprint(options: argparse.Namespace) -> int:
     if not wedge:
         print("\nno wedge within the load offered; raise it (--level-seconds) or lower the pool", file=sys.stderr)
         return 1
-    zone = "" if time.localtime().tm_gmtoff == 0 else f"--timezone {time.strftime('%z')} "
+    zone = "" if time.localtime().tm_gmtoff == 0 else f"--timezone {datetime.now().astimezone().strftime('%z')} "
     print(
         f"\nwedged ({wedge['mode']}) with {wedge['users']} users after {wedge['seconds']} s, "
         f"{result['completed']} requests completed before; since then {wedge['accepted_since']} accepted, "
@@ -267,20 +288,153 @@ def _fingerprint(options: argparse.Namespace) -> int:
     return 0
 
 
-def bar(share: float, width: int = 24) -> str:
-    full = round(max(0.0, min(1.0, share)) * width)
-    return f"[{'#' * full}{'.' * (width - full)}]"
+def _threshold(options: argparse.Namespace) -> int:
+    from .threshold import onset, plot
+
+    curve = onset(config_from(options), steps=options.steps, runs=options.runs, tell=teller())
+    print(json.dumps(curve.to_json()) if options.json else f"\n{curve.sentence()}")
+    if options.plot and curve.c50 == curve.c50:
+        plot([curve], options.plot)
+    return 0 if curve.c50 == curve.c50 else 1
 
 
-def teller(seconds: float) -> Callable[[str], None]:
-    """A printer of progress to stderr: renews one line on a terminal, else prints at most every ``seconds``."""
-    last = [float("-inf")]
+def _replay(options: argparse.Namespace) -> int:
+    from .live import run_live
+    from .replay import replay
+    from .users import Recorded, read_load
 
-    def tell(line: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-        elif time.monotonic() - last[0] >= seconds:
-            last[0] = time.monotonic()
-            print(line, file=sys.stderr, flush=True)
+    config = config_from(options)
+    load = Recorded(tuple(read_load(options.load))) if options.load else None
+    users = options.users or (load.users if load else _USERS.get(config.profile, 24))
 
-    return tell
+    def live(changed: Any, count: int, seed: int) -> Outcome:
+        return run_live(changed, count, seed, seconds=options.seconds, population=load, traffic=config.profile)
+
+    result = replay(
+        config,
+        users,
+        seeds=options.seeds,
+        steps=options.steps,
+        load=load,
+        step_ms=options.step_ms,
+        run=live if options.live else None,
+        tell=teller(),
+    )
+    result.unit = "ms" if options.live else "steps"
+    if options.json:
+        print(json.dumps(result.to_json()))
+    else:
+        print(f"\n{users} users, profile {config.profile}\n\n{result.table()}\n\n{result.answer}")
+    return 0 if result.verdict in ("contention", "single request") else 1
+
+
+def _advise(options: argparse.Namespace) -> int:
+    from .advise import advise
+
+    config = config_from(options)
+    users = options.users or _USERS.get(config.profile, 24)
+    advices = advise(
+        config, users, chance=options.chance, confidence=options.confidence, steps=options.steps, tell=teller()
+    )
+    if options.json:
+        print(json.dumps([advice.to_json() for advice in advices]))
+    else:
+        print(f"\nfor {users} users at once, profile {config.profile}, one of these is enough:")
+        for advice in advices:
+            print(f"  {advice.sentence()}")
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from .users import read_load
+    from .verify import Limits, verify
+
+    def confirm(plan: str) -> bool:
+        print(plan, file=sys.stderr)
+        return options.yes or input("Type yes to start: ").strip().lower() == "yes"
+
+    words = ["--engine", options.engine]
+    words += ["--metrics", options.metrics] if options.metrics else []
+    for path in options.server_log:
+        words += ["--log", str(path)]
+    verdict = verify(
+        options.url,
+        read_load(options.load),
+        model=options.model,
+        confirm=confirm,
+        daemon=words if options.metrics or options.server_log else None,
+        limits=Limits(options.seconds, options.requests, options.at_once, options.silence),
+        tell=teller(),
+    )
+    print(json.dumps(verdict.to_json()) if options.json else f"\n{verdict.sentence()}")
+    return 0 if verdict.outcome == "survived" else 1
+
+
+def _record(options: argparse.Namespace) -> int:
+    from .lengths import TABLES, Lengths
+    from .record import Arrival, record, record_asks, recorded
+    from .users import write_load
+
+    if options.table not in TABLES:
+        raise ValueError(f"no table {options.table!r}; there are {', '.join(TABLES)}")
+    arrivals: list[Arrival] = []
+    for path in options.source:
+        year = options.year or datetime.fromtimestamp(path.stat().st_mtime, UTC).year
+        if path.suffix == ".om":
+            arrivals += recorded(path.read_text(encoding="utf-8", errors="replace"))
+        else:
+            with path.open(encoding="utf-8", errors="replace") as lines:
+                arrivals += record(lines, year=year, table=options.table)
+    if not arrivals:
+        raise ValueError(
+            f"no request found in {', '.join(map(str, options.source))}; docs/reproducer.md says what is read"
+        )
+    arrivals.sort(key=lambda arrival: arrival.at)
+    lengths = Lengths(options.table, options.prompt_scale, options.output_scale, options.max_prompt, options.max_output)
+    asks = record_asks(arrivals, lengths)
+    write_load(options.out, asks)
+    told = sum(1 for arrival in arrivals if arrival.prompt is not None)
+    print(
+        f"{len(asks)} requests over {asks[-1].at:.0f} s; lengths of {told} found, "
+        f"of the rest drawn from {options.table}"
+    )
+    return 0
+
+
+def _accident(options: argparse.Namespace) -> int:
+    from .accidents import accident
+
+    state = accident(options.name, options.out, seconds=options.seconds, voice=options.dialect, tell=teller())
+    keys = ("started", "health", "loop_alive", "down", "completed", "running", "waiting", "preemptions")
+    print("\n" + ", ".join(f"{key}: {state[key]}" for key in keys if key in state))
+    return 0
+
+
+def _scenario(options: argparse.Namespace) -> int:
+    from .siblings import SCENARIOS
+
+    scenario = SCENARIOS[options.name]
+    world = scenario.build(options.seed).run(scenario.minutes)
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "server.log").write_text(world.log())
+    (options.out / "metrics.om").write_text(world.metrics())
+    print(json.dumps({"scenario": options.name, "about": scenario.about, **world.summary()}))
+    return 0
+
+
+def _bandwidth(options: argparse.Namespace) -> int:
+    import io
+
+    from .bandwidth import decode_bandwidth
+    from .build import build, device_report
+
+    built = build(config_from(options), io.StringIO(), device=options.device, large=options.large, cache=options.cache)
+    measured = decode_bandwidth(built.runner, built.engine.config, rows=options.rows, context=options.context)
+    print(json.dumps({**device_report(built), **measured.to_json()}, indent=2))
+    return 0
+
+
+def _matrix(options: argparse.Namespace) -> int:
+    from .matrix import matrix
+
+    return matrix(options.section, quick=options.quick, write=options.write, plot_to=options.plot, tell=teller(10.0))

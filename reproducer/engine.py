@@ -8,6 +8,7 @@ the thread ends. It is a plain daemon thread: nothing waits for it, nothing rest
 
 from __future__ import annotations
 
+import ctypes
 import os
 import queue
 import signal
@@ -17,11 +18,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
+from .batch import Batch, SampleState
 from .config import Config
 from .request import Request
-from .scheduler import Batch, SampleState, Scheduler
+from .scheduler import Scheduler
 from .stats import Gauges, Stats
 from .voice.base import Voice
 
@@ -59,11 +61,21 @@ class Ticket:
     cancelled: bool = False
 
 
+class Inbox(Protocol):
+    """What the loop reads requests from: a queue."""
+
+    def put(self, item: Ticket | None) -> None: ...
+    def get(self) -> Ticket | None: ...
+    def empty(self) -> bool: ...
+    def qsize(self) -> int: ...
+
+
 class Engine:
     """``forward`` runs a batch and raises AssertionError when it exceeds H; see :class:`reproducer.runner.Runner`.
 
-    ``clock`` gives Unix seconds and ``sleep`` waits; tests give their own. ``nothing_fits`` ``assert`` is the 2025
-    behaviour: a pass that can schedule nothing while requests are active ends the loop with an assertion of its own.
+    ``clock`` gives Unix seconds, ``sleep`` and ``inbox`` wait; :mod:`reproducer.virtual` gives its own.
+    ``nothing_fits`` ``assert`` is the behaviour of 2025: a pass that can schedule nothing while requests are active
+    ends the loop with an assertion of its own.
     """
 
     def __init__(
@@ -77,12 +89,13 @@ class Engine:
         idle_tick: float = 0.01,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
+        inbox: Inbox | None = None,
     ) -> None:
         self.scheduler, self.forward, self.voice = scheduler, forward, voice
         self.after_crash: AfterCrash = after_crash or voice.after_crash
         self.nothing_fits, self.idle_tick, self.clock, self.sleep = nothing_fits, idle_tick, clock, sleep
         self.stats = Stats(started=clock())
-        self.inbox: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
+        self.inbox: Inbox = inbox or queue.SimpleQueue()
         self.tickets: dict[int, Ticket] = {}
         self.numbers = count()
         self.down = ""  # why the engine is known not to serve
@@ -105,6 +118,13 @@ class Engine:
 
     def start(self) -> None:
         self.thread.start()
+
+    def kill(self) -> None:
+        """End the loop thread without a word, as the death of an engine's process would."""
+        ident = self.thread.ident
+        if ident is not None:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(SystemExit))
+        self.inbox.put(None)
 
     def stop(self) -> None:
         """End the loop after its present step."""

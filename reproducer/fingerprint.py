@@ -103,7 +103,7 @@ def fingerprint(
     result["predicted"] = bracket(config, population)
     (folder / "metrics.om").write_text(watch.recording.text())
     (folder / "result.json").write_text(json.dumps(result, indent=2) + "\n")
-    write_load(folder / "load.jsonl", load.asked)
+    write_load(folder / "load.jsonl", [ask for ask in load.asked if ask.at is None])
     return result
 
 

@@ -11,7 +11,7 @@ from .fingerprint import Watch
 from .load import Load
 from .process import ServeProcess
 from .simulate import Outcome
-from .users import Users, population_for
+from .users import Recorded, Users, population_for
 
 __all__ = ["arguments_for", "run_live"]
 
@@ -32,16 +32,20 @@ def run_live(
     *,
     seconds: float = 20.0,
     population: Users | None = None,
+    traffic: str = "",
     folder: Path | None = None,
     extra: tuple[str, ...] = (),
 ) -> Outcome:
-    """Times are in milliseconds from the first request; a wedge is told as :class:`~reproducer.fingerprint.Watch` does."""
-    who = population or population_for(config.profile, config.max_seq_len, seed)
+    """Times are in milliseconds from the first request; what counts as a wedge is told in :mod:`.fingerprint`."""
+    who = population or population_for(traffic or config.profile, config.max_seq_len, seed)
     with tempfile.TemporaryDirectory() as scratch:
         with ServeProcess(folder or Path(scratch), [*arguments_for(config.with_(seed=seed)), *extra]) as server:
             load = Load(server.url, max_total=config.max_seq_len)
             watch = Watch(server, load, 0.5)
-            load.closed(who, users)
+            if isinstance(who, Recorded) and who.timed:
+                load.open(who.at_steps(1.0))
+            else:
+                load.closed(who, users)
             wedged = watch.until(seconds, stop_at_wedge=True, tell=lambda _: None)
             load.stop()
             last = watch.last

@@ -44,6 +44,7 @@ class Load:
 
     url: str
     timeout: float = 3600.0
+    model: str = "any"
     max_output: int = 1 << 30
     max_total: int = 1 << 30
     answers: list[Answer] = field(default_factory=list)
@@ -104,7 +105,7 @@ class Load:
         """One request, from the intended time to its end. True when it was answered with 200."""
         output = max(1, min(ask.output_tokens, self.max_output, self.max_total - ask.prompt_tokens))
         body = {
-            "model": "any",
+            "model": self.model,
             "prompt": ask.prompt.decode("latin-1"),
             "max_tokens": output,
             "ignore_eos": True,

@@ -8,19 +8,20 @@ prompt chunks together), because padding a decode to the length of a prompt woul
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["Group", "PagedPool", "Shape", "Transformer"]
+__all__ = ["LARGE", "Group", "PagedPool", "Shape", "Transformer"]
 
 VOCABULARY = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Size of a model. ``window`` 0 sees everything; otherwise see :class:`reproducer.speculation.Drafter`."""
+    """Size of a model."""
 
     width: int = 96
     layers: int = 2
@@ -29,6 +30,9 @@ class Shape:
     @property
     def head(self) -> int:
         return self.width // self.heads
+
+
+LARGE: Final = Shape(1024, 8, 16)  # about 100 million parameters
 
 
 class PagedPool:

@@ -1,8 +1,9 @@
 """Two-sided headroom replay: the third check of the checklist, made so that it can come out either way.
 
 "Reduce the budget and replay; if it survives, it was contention" is only right when the thing reduced is a ceiling on
-*claims*. Lowering a hard capacity makes contention worse, and lowering a knob that is both at once proves nothing: in the
-published TensorRT-LLM matrix the server died at ``max_num_tokens`` 4096 and lived at 8192. So the same load is run again
+*claims*. Lowering a hard capacity makes contention worse, and lowering a knob that is both at once proves nothing: in
+the published TensorRT-LLM matrix the server died at ``max_num_tokens`` 4096 and lived at 8192. So the same load is run
+again
 
 1. with a lower admission ceiling (A with H fixed, or K): must survive,
 2. with a smaller hard capacity (H and A together, or N): must wedge at least as readily,
@@ -181,13 +182,17 @@ def replay(
     seeds: int = 10,
     steps: int = 3000,
     load: Recorded | None = None,
+    step_ms: float = 10.0,
     run: Runner | None = None,
     tell: Callable[[str], None] = lambda _: None,
     rows: Sequence[Row] | None = None,
 ) -> Replay:
-    """Run every variant with every seed, by default without a model. ``load`` is a recorded one instead of seeds."""
+    """Run every variant with every seed, by default without a model. The times of a recorded ``load`` become steps."""
 
     def simulated(changed: Config, count: int, seed: int) -> Outcome:
+        if load and load.timed:
+            asks = load.at_steps(step_ms / 1000, only_first=count == 1)
+            return simulate(changed.with_(seed=seed), load, asks=asks, steps=steps)
         population: Population | Recorded = load or population_for(config.profile, config.max_seq_len, seed)
         return simulate(changed.with_(seed=seed), population, users=count, steps=steps)
 

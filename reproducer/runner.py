@@ -9,9 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .batch import Batch, Row, SampleState
 from .model import Group, PagedPool, Transformer
 from .request import Request
-from .scheduler import Batch, Row, SampleState, Scheduler
+from .scheduler import Scheduler
 from .speculation import WINDOW, Drafter, accepted
 
 __all__ = ["Runner"]

@@ -43,6 +43,7 @@ class Server:
         device: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         self.engine, self.voice, self.model, self.device = engine, voice, voice.model, device
+        threading.stack_size(512 << 10)  # hundreds of connections may wait at once
         self.httpd = _Httpd((host, port), _Handler)
         self.httpd.app = self
         self.host, self.port = host, int(self.httpd.server_address[1])

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from .batch import Batch, Claim, SampleState
 from .config import Config
 from .request import Request
-from .scheduler import Batch, Claim, SampleState, Scheduler
+from .scheduler import Scheduler
 from .users import Ask, Users
 
 __all__ = ["Outcome", "simulate"]

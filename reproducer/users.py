@@ -87,8 +87,21 @@ class Recorded:
     def users(self) -> int:
         return 1 + max((ask.user for ask in self.rows), default=-1)
 
+    @property
+    def timed(self) -> bool:
+        """Was it an open loop, with times?"""
+        return any(ask.at is not None for ask in self.rows)
+
     def asks(self, user: int) -> Iterator[Ask]:
         return (ask for ask in self.rows if ask.user == user)
+
+    def at_steps(self, step_seconds: float, *, only_first: bool = False) -> list[Ask]:
+        """Arrivals with times in steps; ``only_first`` keeps them so far apart that each is alone."""
+        start = min((ask.at or 0.0 for ask in self.rows), default=0.0)
+        if only_first:
+            gap = 8 + max((ask.prompt_tokens + ask.output_tokens for ask in self.rows), default=0)
+            return [replace(ask, at=float(gap * index)) for index, ask in enumerate(self.rows)]
+        return [replace(ask, at=((ask.at or 0.0) - start) / step_seconds) for ask in self.rows]
 
 
 class Users(Protocol):

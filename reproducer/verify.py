@@ -24,6 +24,9 @@ from .users import Ask, Recorded
 __all__ = ["Daemon", "Limits", "Verdict", "describe_plan", "verify"]
 
 
+_RUN = ("-m", "agent", "run", "--observe", "--json", "--listen", "", "--state")
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a verification may take at most. ``silence`` is seconds without any answer while requests are open."""
@@ -37,7 +40,7 @@ class Limits:
 
 @dataclass
 class Verdict:
-    """``survived``: everything sent was answered. ``wedged``: a sign came; ``sign`` says which. ``unclear``: neither."""
+    """``survived``: everything sent was answered. ``wedged``: a sign came, told in ``sign``. ``unclear``: neither."""
 
     outcome: Literal["survived", "wedged", "unclear", "refused"]
     sign: str = ""
@@ -57,9 +60,10 @@ class Verdict:
         counts = (
             f"{self.completed} of {self.sent} answered, {self.failed} failed, {self.open} open, {self.seconds:.0f} s"
         )
+        again = "restart the server, change one ceiling, and run the same load again"
         return {
             "survived": f"survived this load ({counts})",
-            "wedged": f"WEDGED: {self.sign} ({counts}); restart the server, change one ceiling, and run the same load again",
+            "wedged": f"WEDGED: {self.sign} ({counts}); {again}",
             "unclear": f"unclear: {self.sign} ({counts})",
             "refused": "not started",
         }[self.outcome]
@@ -73,7 +77,7 @@ class Daemon:
         self.lines: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.alerts: list[dict[str, Any]] = []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "agent", "run", "--observe", "--json", "--listen", "", "--state", self.scratch.name, *arguments],
+            [sys.executable, *_RUN, self.scratch.name, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             stdin=subprocess.DEVNULL,
@@ -114,9 +118,10 @@ def describe_plan(url: str, asks: Sequence[Ask], limits: Limits) -> str:
     count = min(len(asks), limits.requests)
     tokens = sum(ask.prompt_tokens + ask.output_tokens for ask in asks[:count])
     return (
-        f"This sends {count} requests ({tokens:,} tokens) to {url}, at most {limits.at_once} at once, for at most "
-        f"{limits.seconds:.0f} s,\nand stops at the first sign of a wedge. It may leave that server wedged: use a replica "
-        "without users, and be ready to restart it."
+        f"This sends {count} requests ({tokens:,} tokens) to {url},\n"
+        f"at most {limits.at_once} at once, for at most {limits.seconds:.0f} s, and stops at the first sign of a "
+        "wedge.\n"
+        "It may leave that server wedged: use a replica without users, and be ready to restart it."
     )
 
 
@@ -124,6 +129,7 @@ def verify(
     url: str,
     asks: Sequence[Ask],
     *,
+    model: str = "any",
     confirm: Callable[[str], bool],
     daemon: Sequence[str] | None = None,
     limits: Limits | None = None,
@@ -137,12 +143,12 @@ def verify(
     if not confirm(describe_plan(url, chosen, limits)):
         return Verdict("refused")
     watcher = Daemon(daemon) if daemon else None
-    load = Load(url, timeout=limits.seconds + limits.patience)
+    load = Load(url, timeout=limits.seconds + limits.patience, model=model)
     began = clock()
     try:
         sender = _send(load, chosen, limits)
         outcome, sign = _watch(load, sender, watcher, limits, len(chosen), clock, sleep, tell)
-        if outcome == "survived" and not _answers(url):
+        if outcome == "survived" and not _answers(url, model):
             outcome, sign = "wedged", "everything was answered, but one more small request was not"
     finally:
         load.stop()
@@ -212,9 +218,9 @@ def _watch(
         sleep(0.5)
 
 
-def _answers(url: str) -> bool:
+def _answers(url: str, model: str) -> bool:
     """One small request, with a short patience."""
-    body = {"model": "any", "prompt": "ping", "max_tokens": 1}
+    body = {"model": model, "prompt": "ping", "max_tokens": 1}
     try:
         return post_json(url, "/v1/completions", body, 30.0)[0] == 200
     except OSError:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TextIO
 from reproducer.stats import Gauges
 
 if TYPE_CHECKING:
+    from reproducer.batch import Claim
     from reproducer.engine import AfterCrash, Engine
-    from reproducer.scheduler import Claim
 
 __all__ = ["Voice"]
 
@@ -39,10 +39,11 @@ class Voice:
         model: str = "harbour",
         device: str = "CPU",
         clock: Callable[[], float] = time.time,
+        calendar: Callable[[float], time.struct_time] = time.localtime,
         print_iterations: bool = False,
         gauge_mode: Literal["step", "live"] = "step",
     ) -> None:
-        self.stream, self.model, self.device, self.clock = stream, model, device, clock
+        self.stream, self.model, self.device, self.clock, self.calendar = stream, model, device, clock, calendar
         self.print_iterations, self.gauge_mode = print_iterations, gauge_mode
         self.lock = threading.Lock()
         self.pid = os.getpid()
@@ -55,11 +56,15 @@ class Voice:
             self.stream.flush()
 
     def stamp(self, form: str) -> str:
-        return time.strftime(form, time.localtime(self.clock()))
+        return time.strftime(form, self.calendar(self.clock()))
 
     # What happens, in the order in which it may happen
 
+    def loading(self, engine: Engine) -> None:
+        """First words, before weights are loaded."""
+
     def starting(self, engine: Engine) -> None:
+        """The start block: what was allocated, and the limits that hold."""
         raise NotImplementedError(f"{type(self).__name__} does not say how it starts")
 
     def ready(self, host: str, port: int) -> None:
@@ -107,6 +112,10 @@ class Voice:
 
     def timer(self, engine: Engine, seconds: float) -> None:
         """Every ``stats_interval``, from the front end's own thread."""
+
+    def start_error(self, trace: str) -> None:
+        """The engine cannot be set up."""
+        self.raw(trace)
 
     def forward_error(self, message: str, trace: str) -> None:
         raise NotImplementedError(f"{type(self).__name__} does not say how a step fails")

@@ -14,8 +14,8 @@ from .base import Voice
 from .page import Page
 
 if TYPE_CHECKING:
+    from reproducer.batch import Claim
     from reproducer.engine import AfterCrash, Engine
-    from reproducer.scheduler import Claim
 
 __all__ = ["SGLang"]
 
@@ -26,11 +26,13 @@ class SGLang(Voice):
     name = "sglang"
     after_crash: ClassVar[AfterCrash] = "exit"
 
-    def starting(self, engine: Engine) -> None:
-        config = engine.config
+    def loading(self, engine: Engine) -> None:
         self.shown = Gauges()
         self.decodes, self.tokens, self.since, self.preemptions = 0, 0, self.clock(), 0
         self.say(f"server_args=ServerArgs(model_path='{self.model}', tp_size=1, schedule_policy='fcfs')")
+
+    def starting(self, engine: Engine) -> None:
+        config = engine.config
         self.say(
             f"max_total_num_tokens={config.kv_pool_tokens}, chunked_prefill_size={config.step_tokens}, "
             f"max_prefill_tokens={config.hard_tokens}, max_running_requests={config.max_batch}, "

@@ -14,8 +14,8 @@ from .base import Voice
 from .page import Page
 
 if TYPE_CHECKING:
+    from reproducer.batch import Claim
     from reproducer.engine import Engine
-    from reproducer.scheduler import Claim
 
 __all__ = ["TensorRTLLM"]
 
@@ -32,9 +32,13 @@ class TensorRTLLM(Voice):
     def warning(self, message: str) -> None:
         self.say("W", message)
 
-    def starting(self, engine: Engine) -> None:
+    def loading(self, engine: Engine) -> None:
         config = engine.config
         self.iterations: deque[dict[str, object]] = deque(maxlen=RECORDS)
+        self.say("I", f"PyTorchConfig(max_num_tokens={config.hard_tokens}, max_batch_size={config.max_batch})")
+
+    def starting(self, engine: Engine) -> None:
+        config = engine.config
         policy = {"reserve": "GUARANTEED_NO_EVICT"}.get(config.rules.admission, "MAX_UTILIZATION")
         self.say("I", f"Capacity Scheduler Policy: {policy}")
         self.say("I", "Context Chunking Scheduler Policy: FIRST_COME_FIRST_SERVED")

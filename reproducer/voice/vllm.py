@@ -35,9 +35,8 @@ class VLLM(Voice):
     def warning(self, message: str) -> None:
         self.say("EngineCore", "WARNING", "scheduler.py:412", message)
 
-    def starting(self, engine: Engine) -> None:
+    def loading(self, engine: Engine) -> None:
         config = engine.config
-        concurrency = config.kv_pool_tokens / config.max_seq_len
         self.say(
             "EngineCore",
             "INFO",
@@ -46,6 +45,10 @@ class VLLM(Voice):
             f"max_seq_len={config.max_seq_len}, max_num_seqs={config.max_batch}, "
             f"max_num_batched_tokens={config.hard_tokens}, max_num_scheduled_tokens={config.step_tokens}",
         )
+
+    def starting(self, engine: Engine) -> None:
+        config = engine.config
+        concurrency = config.kv_pool_tokens / config.max_seq_len
         self.say(
             "EngineCore",
             "INFO",
@@ -93,6 +96,9 @@ class VLLM(Voice):
     def forward_error(self, message: str, trace: str) -> None:
         """Not caught here: what ends the loop is the failed step itself."""
         self.say("EngineCore", "ERROR", "core.py:720", f"EngineCore encountered a fatal error.\n{trace}")
+
+    def start_error(self, trace: str) -> None:
+        self.say("EngineCore", "ERROR", "core.py:708", f"EngineCore failed to start.\n{trace}")
 
     def loop_error(self, error: Exception, trace: str) -> None:
         self.say(
