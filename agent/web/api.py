@@ -18,7 +18,7 @@ from agent.web.assets import asset
 from agent.web.events import EventBus
 from agent.web.http import HttpError, Request, Response, json_response, text_response
 from agent.web.jsonable import dump, jsonable
-from agent.web.probes import DEFAULT_CONFIDENCES, live
+from agent.web.probes import DEFAULT_CONFIDENCES, LiveAnswer, live
 from agent.web.view import PLOT_SIGNALS, Incident, View
 
 __all__ = ["Access", "Api", "Route"]
@@ -69,6 +69,7 @@ class Api:
             ("GET", "/api/v1/servers", "read", "api", self._servers),
             ("GET", "/api/v1/servers/*", "read", "api", self._server),
             ("GET", "/api/v1/servers/*/live", "open", "live", self._live),
+            ("GET", "/api/v1/live", "open", "live", self._live_only),
             ("GET", "/api/v1/series", "read", "api", self._series),
             ("GET", "/api/v1/alerts", "read", "api", lambda _: json_response(self._view.alerts())),
             ("GET", "/api/v1/incidents", "read", "api", self._incidents),
@@ -168,6 +169,15 @@ class Api:
         known = name if answer.status != "unknown" else "other"
         self._telemetry.inc("probe_requests_total", server=known, result=answer.status)
         return json_response(answer, answer.code)
+
+    def _live_only(self, request: Request) -> Response:
+        """For a sidecar: a probe's address cannot hold the pod's name."""
+        names = [server.name for server in self._view.servers()]
+        if len(names) == 1:
+            return self._live(request, names[0])
+        why = f"{len(names)} servers are watched; ask /api/v1/servers/NAME/live."
+        self._telemetry.inc("probe_requests_total", server="other", result="unknown")
+        return json_response(LiveAnswer("", True, "unknown", why))
 
     def _series(self, request: Request) -> Response:
         server = request.text("server")

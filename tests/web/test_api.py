@@ -176,6 +176,18 @@ def test_probable_counts_when_the_operator_says_so(serve: Serve) -> None:
     assert client.get("/api/v1/servers/trtllm-0/live").status == 503
 
 
+def test_a_sidecar_answers_for_its_only_server(serve: Serve) -> None:
+    view = bad_night()
+    client = serve(view)
+    several = client.get("/api/v1/live")
+    assert (several.status, several.json["status"]) == (200, "unknown")
+    assert "4 servers are watched" in several.json["why"]
+    view.server_list = view.server_list[:1]
+    assert client.get("/api/v1/live").status == 503
+    view.alert_list = []
+    assert client.get("/api/v1/live").status == 200
+
+
 def test_server_names_with_odd_characters(serve: Serve) -> None:
     view = bad_night()
     view.alert_list = [deadlock_alert().with_(server="a/b c#?%é")]
