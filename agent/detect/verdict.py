@@ -14,7 +14,7 @@ from typing import Final
 from agent.detect.fingerprint import Match
 from agent.detect.progress import ProgressTracker
 from agent.detect.stall import Stall
-from agent.model import CRITICAL_FAMILIES, FAILURE_FAMILY, Confidence
+from agent.model import CRITICAL_FAMILIES, FAILURE_FAMILY, SEVERITY_NUMBER, Confidence, severity_number
 from agent.rules.model import Rule
 
 __all__ = ["NAMELESS", "Verdict", "contradicted", "critical_verdict", "name_rank"]
@@ -23,6 +23,8 @@ NAMELESS: Final = frozenset({"silent_stall", "engine_dead", "crash"})
 """Failures that say that something stopped, not why: any cause replaces them."""
 _SLACK: Final = 2.0
 """Seconds by which the clocks of log and metrics are trusted to agree."""
+_CAUSE_WITHIN: Final = 60.0
+"""Seconds before the end of an engine in which an error is taken for its cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +126,12 @@ def _stalled(
 def _by_lines(named: list[Match], tracker: ProgressTracker, now: float) -> Verdict | None:
     """No stall is seen: lines may still prove one where the signals are silent, or a death.
 
-    ``named`` comes best name first. The name is that of the first that applies; when it is due is decided by whichever
-    match proves it: "the loop's thread is gone" also proves the deadlock that an earlier line named.
+    ``named`` comes best name first. A match that proves itself gives the name; an error of the last minute may name the
+    death that another line proves ("the loop's thread is gone"). Mere pressure (preemptions, late transfers) may not:
+    it goes before many deaths, and only signals can say that it was one.
     """
     best: Match | None = None
+    proofs: list[Match] = []
     due: float | None = None
     died = False
     for match in named:
@@ -141,9 +145,20 @@ def _by_lines(named: list[Match], tracker: ProgressTracker, now: float) -> Verdi
             ripe = max(match.decided, match.last + match.rule.for_seconds)
             due = ripe if due is None else min(due, ripe)
             died = died or dead
+            proofs.append(match)
+    if proofs:
+        proof = proofs[0]
+        best = next((m for m in named if m in proofs or _causes(m, proof)), proof)
     if best is None:
         return None
     if due is None:
         return Verdict(best.rule, best, None, "suspected", best.completed, None)
     confidence: Confidence = "confirmed" if died and tracker.failed_since is not None else "probable"
     return Verdict(best.rule, best, None, confidence, best.started, due)
+
+
+def _causes(match: Match, proof: Match) -> bool:
+    """Is this an error so close before a death that it names it?"""
+    if match.rule.progress != "stalled" or not 0.0 <= proof.last - match.last <= _CAUSE_WITHIN:
+        return False
+    return any(severity_number(stage.severity) >= SEVERITY_NUMBER["ERROR"] for stage in match.stages)
