@@ -167,6 +167,34 @@ def _default(item: Field[Any]) -> Any:
     return item.default_factory() if item.default_factory is not MISSING else item.default
 
 
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What a hint accepts, taken apart once: a class or value hint of a mapping, the item hint of a list."""
+
+    members: tuple[Any, ...]
+    object: type | None
+    mapping: Any
+    sequence: Any
+    anything: bool
+    secret: bool
+
+
+@cache
+def _shape(hint: Any) -> _Shape:
+    members = members_of(hint)
+    classes = [member for member in members if isinstance(member, type) and is_dataclass(member)]
+    mappings = [get_args(member)[1] for member in members if get_origin(member) is Mapping]
+    lists = [get_args(member)[0] for member in members if get_origin(member) is tuple]
+    return _Shape(
+        members,
+        classes[0] if classes else None,
+        mappings[0] if mappings else None,
+        lists[0] if lists else None,
+        Any in members,
+        Secret in members,
+    )
+
+
 class _Binder:
     def __init__(self, bound: Bound[Any], env: Mapping[str, str] | None, base: str, skip: frozenset[str]) -> None:
         self.bound = bound
@@ -180,23 +208,19 @@ class _Binder:
 
     def value(self, hint: Any, node: Node, path: Path, metadata: Mapping[str, Any]) -> Any:
         self.bound._nodes[path] = node
-        members = members_of(hint)
-        if Any in members:
+        shape = _shape(hint)
+        if shape.anything:
             return self.anything(node, path)
         kind = kind_of(node)
-        if kind == "mapping":
-            for member in members:
-                if is_dataclass(member) and isinstance(member, type):
-                    return self.object(member, node, path)  # type: ignore[arg-type]  # kind_of has looked
-                if get_origin(member) is not None and issubclass(_class_of(member), Mapping):
-                    return self.mapping(get_args(member)[1], node, path, metadata)  # type: ignore[arg-type]
-        elif kind == "sequence":
-            for member in members:
-                if get_origin(member) is tuple:
-                    return self.sequence(get_args(member)[0], node, path, metadata)  # type: ignore[arg-type]
-        else:
-            return self.scalar(members, node, path, metadata)  # type: ignore[arg-type]
-        return self.fault(node, path, f"expected {expected(members)}, got {_described(node)}")
+        if kind == "scalar":
+            return self.scalar(shape, node, path, metadata)  # type: ignore[arg-type]  # kind_of has looked
+        if kind == "mapping" and shape.object is not None:
+            return self.object(shape.object, node, path)  # type: ignore[arg-type]
+        if kind == "mapping" and shape.mapping is not None:
+            return self.mapping(shape.mapping, node, path, metadata)  # type: ignore[arg-type]
+        if kind == "sequence" and shape.sequence is not None:
+            return self.sequence(shape.sequence, node, path, metadata)  # type: ignore[arg-type]
+        return self.fault(node, path, f"expected {expected(shape.members)}, got {_described(node)}")
 
     def fault(self, node: Node, path: Path, message: str) -> Any:
         self.bound.fault(self.document.position(node), _at(path) + message)
@@ -364,25 +388,20 @@ class _Binder:
         text = _ENV.sub(replace, text)
         return text if sound else None
 
-    def scalar(self, members: tuple[Any, ...], node: ScalarNode, path: Path, metadata: Mapping[str, Any]) -> Any:
+    def scalar(self, shape: _Shape, node: ScalarNode, path: Path, metadata: Mapping[str, Any]) -> Any:
         text = self.expand(node, path)
         if text is None:
             return _INVALID
-        if Secret in members:
+        if shape.secret:
             if text:
                 return Secret(text)
             return self.fault(node, path, f"expected a text, or '{path[-1]}_file' with the path of a file")
         given = Scalar(text=text, source=node.value, plain=not node.style)
         noun = metadata.get("noun") or str(path[-1] if path else "value")
         try:
-            return convert_scalar(given, members, metadata, noun=noun)
+            return convert_scalar(given, shape.members, metadata, noun=noun)
         except ValueError as error:
             return self.fault(node, path, str(error))
-
-
-def _class_of(hint: Any) -> type:
-    origin = get_origin(hint)
-    return origin if isinstance(origin, type) else object
 
 
 def _described(node: Node) -> str:

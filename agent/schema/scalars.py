@@ -6,6 +6,7 @@ import re
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from agent.model import Duration, Secret
@@ -42,6 +43,7 @@ class Scalar:
     plain: bool
 
 
+@cache
 def members_of(hint: Any) -> tuple[Any, ...]:
     """The alternatives of a union, or the hint alone."""
     if get_origin(hint) in (Union, types.UnionType):
@@ -57,7 +59,7 @@ def convert_scalar(given: Scalar, members: tuple[Any, ...], metadata: Mapping[st
     value: ScalarValue = plain_value(given.text) if given.plain else given.text
     if value is None and type(None) in members:
         return None
-    choices = [choice for member in members if get_origin(member) is Literal for choice in get_args(member)]
+    choices = _choices(members)
     if choices:
         return _literal(given, value, choices, members)
     if value is None:
@@ -90,7 +92,13 @@ def convert_scalar(given: Scalar, members: tuple[Any, ...], metadata: Mapping[st
     raise ValueError(f"expected {expected(members)}, got '{shortened(given.source)}'")
 
 
-def _literal(given: Scalar, value: ScalarValue, choices: list[Any], members: tuple[Any, ...]) -> Any:
+@cache
+def _choices(members: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a Literal among the members accepts."""
+    return tuple(choice for member in members if get_origin(member) is Literal for choice in get_args(member))
+
+
+def _literal(given: Scalar, value: ScalarValue, choices: tuple[Any, ...], members: tuple[Any, ...]) -> Any:
     for choice in choices:
         if value == choice and type(value) is type(choice):
             return choice

@@ -7,13 +7,16 @@ sign in the next line that has one marks where. The marks are taken out before t
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from agent.authoring.lint import inspect
+from agent.rules.load import load_files
 from agent.schema import Fault
 
 FOLDER = Path(__file__).parent / "faults"
@@ -49,17 +52,19 @@ def unmark(text: str) -> tuple[str, list[Planted]]:
     return "\n".join(lines), planted
 
 
-def check(name: str, folder: Path) -> tuple[list[Planted], list[Fault]]:
+@cache
+def check(name: str) -> tuple[list[Planted], list[Fault]]:
     text, planted = unmark((FOLDER / name).read_text(encoding="utf-8"))
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    result = inspect(path, env={}) if name == "config.yaml" else inspect(rules=[path])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        path.write_text(text, encoding="utf-8")
+        result = inspect(path, env={}) if name == "config.yaml" else inspect(rules=[path])
     return planted, result.faults
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_planted_fault_is_found_where_it_stands_and_nothing_else_is_said(name: str, tmp_path: Path) -> None:
-    planted, faults = check(name, tmp_path)
+def test_every_planted_fault_is_found_where_it_stands_and_nothing_else_is_said(name: str) -> None:
+    planted, faults = check(name)
     unsaid = list(planted)
     uncalled = []
     for fault in faults:
@@ -71,12 +76,12 @@ def test_every_planted_fault_is_found_where_it_stands_and_nothing_else_is_said(n
     assert (unsaid, uncalled) == ([], [])
 
 
-def test_there_are_at_least_sixty_of_them(tmp_path: Path) -> None:
-    assert sum(len(check(name, tmp_path)[0]) for name in FILES) >= 60
+def test_there_are_at_least_sixty_of_them() -> None:
+    assert sum(len(check(name)[0]) for name in FILES) >= 60
 
 
-def test_faults_come_in_the_order_of_the_file(tmp_path: Path) -> None:
-    _, faults = check("rules.yaml", tmp_path)
+def test_faults_come_in_the_order_of_the_file() -> None:
+    _, faults = check("rules.yaml")
     places = [(fault.position.line, fault.position.column) for fault in faults]
     assert places == sorted(places)
 
@@ -104,7 +109,7 @@ def test_a_file_that_is_no_yaml_says_where_and_why(text: str, words: str, tmp_pa
     line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
     path = tmp_path / "broken.yaml"
     path.write_text(text.replace("§", ""), encoding="utf-8")
-    faults = inspect(rules=[path]).faults
+    faults = load_files([path], bundled=False).faults
     assert [(f.position.line, words in f.message) for f in faults] == [(line, True)], [str(f) for f in faults]
     assert faults[0].position.column == column
 
@@ -112,7 +117,7 @@ def test_a_file_that_is_no_yaml_says_where_and_why(text: str, words: str, tmp_pa
 def test_bytes_that_are_no_text_are_a_fault_with_a_place(tmp_path: Path) -> None:
     path = tmp_path / "latin1.yaml"
     path.write_bytes("rules:\n# gr\u00fc\u00dfe\n".encode("latin-1"))
-    assert [str(fault) for fault in inspect(rules=[path]).faults] == [
+    assert [str(fault) for fault in load_files([path], bundled=False).faults] == [
         f"{path}:2:5: byte 0xfc is not UTF-8, save the file as UTF-8"
     ]
 
