@@ -24,6 +24,7 @@ from agent.model import ProgressState, ProgressSummary, Sample
 __all__ = ["ProgressTracker"]
 
 _QUIET: Final = frozenset({"starting", "draining", "stopped", "sleeping"})
+_LEAVING: Final = frozenset({"draining", "stopped"})
 """Phases in which silence is explained."""
 _SAME_START: Final = 1800.0
 """The page tells of a restart up to so long after the log did: it is the same one."""
@@ -41,6 +42,7 @@ class ProgressTracker:
         self.looks = Looks()
         self.phase = ""  # starting, ready, draining, stopped, sleeping: what the log said last
         self.phase_since: float | None = None
+        self.stopping_since: float | None = None
         self.started_at: float | None = None
         self.restarts = 0
         self.last_progress: float | None = None
@@ -107,6 +109,10 @@ class ProgressTracker:
         if phase == "sleeping" or self.phase in _QUIET:
             self.looks.explained()
             self.stall = None
+        if phase not in _LEAVING:
+            self.stopping_since = None
+        elif self.phase not in _LEAVING:
+            self.stopping_since = timestamp
         self.phase, self.phase_since = phase, timestamp
 
     def _follow(self, look: Look, timestamp: float) -> None:
@@ -166,7 +172,15 @@ class ProgressTracker:
 
     def _shift(self, seconds: float) -> None:
         """The clock of the signals was set: the past is told in the new time."""
-        for name in ("phase_since", "started_at", "last_progress", "waiting_since", "_canary_since", "_state_since"):
+        for name in (
+            "phase_since",
+            "stopping_since",
+            "started_at",
+            "last_progress",
+            "waiting_since",
+            "_canary_since",
+            "_state_since",
+        ):
             value = getattr(self, name)
             if value is not None:
                 setattr(self, name, value + seconds)
@@ -328,8 +342,8 @@ class ProgressTracker:
     # -- persistence -----------------------------------------------------------------------------------------
 
     _PLAIN: Final = (
-        "phase", "phase_since", "started_at", "restarts", "last_progress", "waiting_since", "_canary_failures",
-        "_canary_since", "_state", "_state_since",
+        "phase", "phase_since", "stopping_since", "started_at", "restarts", "last_progress", "waiting_since",
+        "_canary_failures", "_canary_since", "_state", "_state_since",
     )  # fmt: skip
 
     def snapshot(self) -> dict[str, Any]:

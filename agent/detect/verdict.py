@@ -17,7 +17,7 @@ from agent.detect.stall import Stall
 from agent.model import CRITICAL_FAMILIES, FAILURE_FAMILY, SEVERITY_NUMBER, Confidence, severity_number
 from agent.rules.model import Rule
 
-__all__ = ["NAMELESS", "Verdict", "contradicted", "critical_verdict", "name_rank"]
+__all__ = ["NAMELESS", "Verdict", "asked_to_stop", "contradicted", "critical_verdict", "name_rank"]
 
 NAMELESS: Final = frozenset({"silent_stall", "engine_dead", "crash"})
 """Failures that say that something stopped, not why: any cause replaces them."""
@@ -62,6 +62,11 @@ def contradicted(match: Match, tracker: ProgressTracker) -> bool:
     return later >= 2
 
 
+def asked_to_stop(match: Match, tracker: ProgressTracker) -> bool:
+    """Did the server say that it shuts down before these lines came? Processes that end then, end as they should."""
+    return tracker.stopping_since is not None and tracker.stopping_since < match.completed
+
+
 def critical_verdict(
     rules: Iterable[Rule],
     matches: Iterable[Match],
@@ -71,7 +76,11 @@ def critical_verdict(
 ) -> Verdict | None:
     """The stalled or dead verdict on one engine, or None. ``holds`` evaluates a rule's ``when``."""
     live = [
-        m for m in matches if FAILURE_FAMILY.get(m.rule.failure) in CRITICAL_FAMILIES and not contradicted(m, tracker)
+        m
+        for m in matches
+        if FAILURE_FAMILY.get(m.rule.failure) in CRITICAL_FAMILIES
+        and not contradicted(m, tracker)
+        and not asked_to_stop(m, tracker)
     ]
     stall = tracker.stall
     if stall is None:
