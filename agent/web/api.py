@@ -26,6 +26,8 @@ __all__ = ["Access", "Api", "Route"]
 Access = Literal["open", "read", "write"]
 INCIDENT_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
 MAX_SUBSCRIBERS: Final = 32
+MAX_SERVERS: Final = 32
+"""Servers whose series one request may ask for."""
 _PAGE: Final = "index.html"
 
 
@@ -51,7 +53,7 @@ class Api:
         *,
         probe_confidences: Collection[str] = DEFAULT_CONFIDENCES,
         keep_alive: float = 15.0,
-        event_gap: float = 1.0,
+        event_gap: float = 2.0,
     ) -> None:
         self._view = view
         self._events = events
@@ -180,17 +182,19 @@ class Api:
         return json_response(LiveAnswer("", True, "unknown", why))
 
     def _series(self, request: Request) -> Response:
-        server = request.text("server")
-        if not server:
-            raise HttpError(400, "Say which server: /api/v1/series?server=NAME.")
+        servers = [name for name in request.query.get("server", ()) if name]
+        if not 0 < len(servers) <= MAX_SERVERS:
+            raise HttpError(400, f"Say which server, at most {MAX_SERVERS}: /api/v1/series?server=NAME&server=NAME.")
         signal = request.text("signal")
         if signal and signal not in PLOT_SIGNALS:
             raise HttpError(400, f"signal must be one of {', '.join(PLOT_SIGNALS)}.")
         until = request.time("until", self._view.now())
         since = request.time("since", max(0.0, until - 900))
         points = request.integer("points", 360, 2, 2000)
-        found = self._view.series(server, request.text("engine_index"), signal, since, until, points)
-        return json_response(found)
+        engine = request.text("engine_index")
+        return json_response(
+            [item for name in servers for item in self._view.series(name, engine, signal, since, until, points)]
+        )
 
     def _incidents(self, request: Request) -> Response:
         limit = request.integer("limit", 50, 1, 500)

@@ -66,7 +66,7 @@ class WebServer:
         probe_confidences: Collection[str] = DEFAULT_CONFIDENCES,
         max_connections: int = 64,
         keep_alive: float = 15.0,
-        event_gap: float = 1.0,
+        event_gap: float = 2.0,
         poll_interval: float = 0.5,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

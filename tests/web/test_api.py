@@ -34,6 +34,9 @@ def test_one_look_tells_the_whole_state(client: Client) -> None:
 def test_series_come_since_a_moment_and_thinned(client: Client) -> None:
     everything = client.get("/api/v1/series?server=vllm-0&points=2000").json
     assert {item["engine_index"] for item in everything} == {"0", "1", "2", "3"}
+    two = client.get("/api/v1/series?server=vllm-0&server=trtllm-0&signal=requests_running").json
+    assert {item["server"] for item in two} == {"vllm-0", "trtllm-0"}
+    assert client.get("/api/v1/series?" + "&".join(["server=x"] * 33)).status == 400
     one = client.get("/api/v1/series?server=vllm-0&engine_index=2&signal=requests_running&points=10").json
     assert [(item["engine_index"], item["signal"]) for item in one] == [("2", "requests_running")]
     assert 2 <= len(one[0]["points"]) <= 10
@@ -46,6 +49,7 @@ def test_series_come_since_a_moment_and_thinned(client: Client) -> None:
     ("path", "says"),
     [
         ("/api/v1/series", "which server"),
+        ("/api/v1/series?server=", "at most 32"),
         ("/api/v1/series?server=vllm-0&signal=nonsense", "requests_waiting"),
         ("/api/v1/series?server=vllm-0&since=yesterday", "2026-01-31T12:00:00Z"),
         ("/api/v1/series?server=vllm-0&since=nan", "Unix seconds"),

@@ -8,6 +8,8 @@ import json
 import socket
 import ssl
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,7 @@ from tests.web.conftest import Client, Serve
 
 
 def dial(client: Client) -> socket.socket:
-    return socket.create_connection(client.server.address, timeout=10)
+    return socket.create_connection(client.server.address, timeout=30)
 
 
 def read_all(sock: socket.socket) -> bytes:
@@ -38,6 +40,13 @@ def ask(client: Client, raw: bytes) -> bytes:
         sock.sendall(raw)
         sock.shutdown(socket.SHUT_WR)
         return read_all(sock)
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 # ---- addresses ---------------------------------------------------------------------------------------------------
@@ -209,16 +218,39 @@ def test_a_client_that_drips_its_headers_has_less_time(serve: Serve) -> None:
         assert cut.is_set()
 
 
-def test_the_newcomer_takes_the_place_of_the_longest_idle(serve: Serve) -> None:
-    client = serve(max_connections=4)
-    with dial(client) as first, dial(client) as second, dial(client) as third, dial(client) as fourth:
-        for sock in (first, second, third, fourth):  # all idle in keep-alive
+def test_a_newcomer_gets_its_answer_although_every_place_is_taken(serve: Serve) -> None:
+    client = serve(max_connections=3)
+    with dial(client) as first, dial(client) as second, dial(client) as third:
+        for sock in (first, second, third):  # all idle in keep-alive
             sock.sendall(b"GET /-/healthy HTTP/1.1\r\n\r\n")
             assert b"200 OK" in sock.recv(65536)
-        assert client.get("/api/v1/servers/trtllm-0/live").status == 503  # the probe still gets its answer
-        assert read_all(first) == b""
-        second.sendall(b"GET /-/healthy HTTP/1.1\r\n\r\n")
-        assert b"200 OK" in second.recv(65536)
+        answer = [0]
+
+        def idle_again() -> bool:  # a thread says that its connection is idle a moment after the answer
+            answer[0] = client.get("/api/v1/servers/trtllm-0/live").status
+            return answer[0] == 503
+
+        wait_until(idle_again)
+
+
+def test_the_newcomer_takes_the_place_of_the_longest_idle() -> None:
+    clock = Clock()
+    connections = Connections(3, clock)
+    pairs = [socket.socketpair() for _ in range(5)]
+    try:
+        for ours, _ in pairs[:3]:
+            assert connections.admit(ours)
+            clock.now += 1
+        connections.enter(pairs[0][0], "idle")  # asked again since: now the second has idled longest
+        assert connections.admit(pairs[3][0])
+        assert pairs[1][1].recv(1) == b""
+        connections.enter(pairs[2][0], "answering")
+        assert connections.admit(pairs[4][0])
+        assert pairs[0][1].recv(1) == b""
+    finally:
+        for pair in pairs:
+            for sock in pair:
+                sock.close()
 
 
 def test_when_all_are_busy_a_newcomer_is_told_so() -> None:
@@ -284,8 +316,7 @@ def test_a_change_reaches_the_page(client: Client) -> None:
         sock.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         head = sock.recv(65536)
         assert b"text/event-stream" in head
-        while client.server.events.subscribers == 0:
-            pass
+        wait_until(lambda: client.server.events.subscribers == 1)
         client.server.events.publish("alerts", "servers")
         assert json.loads(events(sock, 1)[0])["topics"] == ["alerts", "servers"]
 

@@ -38,23 +38,29 @@ function route() {
 
 // ---- what is known ----
 
-async function loadSeries(server, span) {
-  if (span > (store.spans.get(server) || 0)) {
-    store.series.delete(server); // what is held does not reach back far enough
-    store.spans.set(server, span);
+/** Brings the series of some servers up to date with one request. */
+async function loadSeries(servers, span) {
+  if (!servers.length) return;
+  let since = store.now();
+  for (const server of servers) {
+    if (span > (store.spans.get(server) || 0)) {
+      store.series.set(server, new Map()); // what is held does not reach back far enough
+      store.spans.set(server, span);
+    }
+    const ends = [...store.series.get(server).values()].map((points) => (points.length ? points.at(-1)[0] : 0));
+    since = Math.min(since, Math.max(0, ...ends));
   }
-  const have = store.series.get(server) || new Map();
-  const newest = Math.max(0, ...[...have.values()].map((points) => (points.length ? points.at(-1)[0] : 0)));
-  const oldest = store.now() - span;
-  const since = Math.max(newest, oldest);
-  const query = new URLSearchParams({ server, since: since.toFixed(3), points: span > 900 ? "720" : "240" });
-  for (const { engine_index: engine, signal, points } of await get(`series?${query}`)) {
-    const key = `${engine}/${signal}`;
-    const all = (have.get(key) || []).concat(points);
+  since = Math.max(since, store.now() - span);
+  const query = new URLSearchParams({ since: since.toFixed(3), points: span > 900 ? "720" : "240" });
+  for (const server of servers) query.append("server", server);
+  for (const { server, engine_index: engine, signal, points } of await get(`series?${query}`)) {
+    const have = store.series.get(server), key = `${engine}/${signal}`;
+    const old = have.get(key) || [];
+    const last = old.length ? old.at(-1)[0] : 0;
+    const all = old.concat(points.filter(([t]) => t > last));
     const first = all.findIndex(([t]) => t > store.now() - KEPT);
     have.set(key, first > 0 ? all.slice(first) : all);
   }
-  store.series.set(server, have);
 }
 
 const wants = (topics, ...mine) => topics === null || topics.some((topic) => mine.includes(topic));
@@ -90,13 +96,13 @@ async function read(topics) {
   store.status = await get("status");
   settings.skew = Date.now() / 1000 - store.status.now;
   if (wants(topics, "incidents", "alerts") || store.incidents === null) store.incidents = await get("incidents?limit=100");
-  const wanted = page === "" ? ranked(store.status).slice(0, CARDS).map(({ server }) => [server.name, 900]) : [];
-  if (page === "server" && store.status.servers.some((server) => server.name === name)) wanted.push([name, store.range]);
+  const known = (server) => store.status.servers.some((item) => item.name === server);
+  if (page === "") await loadSeries(ranked(store.status).slice(0, CARDS).map(({ server }) => server.name), 900);
+  if (page === "server" && known(name)) await loadSeries([name], store.range);
   if (page === "incident") {
     store.incident = await get(`incidents/${encodeURIComponent(name)}`).catch((error) => { if (error.status === 404) return null; throw error; });
-    if (store.incident && store.status.servers.some((server) => server.name === store.incident.alert.server)) wanted.push([store.incident.alert.server, 1800]);
+    if (store.incident && known(store.incident.alert.server)) await loadSeries([store.incident.alert.server], 1800);
   }
-  for (const [server, span] of wanted) await loadSeries(server, span);
   if (page === "rules") store.rules = await get("rules");
   if (page === "health") [store.sources, store.outbox] = await Promise.all([get("sources"), get("outbox")]);
   if (page === "onset") {
