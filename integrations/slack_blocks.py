@@ -21,8 +21,9 @@ _ZERO_WIDTH: Final = "\u200b"
 
 
 def escape(text: str) -> str:
-    """The three characters that carry meaning in Slack's text."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """The three characters that carry meaning in Slack's text, and a code fence, which would swallow what follows."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace("``", f"`{_ZERO_WIDTH}`") if "``" in text else text
 
 
 def message_payload(message: Message, degraded: int = 0) -> dict[str, Any]:

@@ -160,6 +160,8 @@ def number(value: float) -> str:
     if not math.isfinite(value):
         return "?"
     sign, size = ("-" if value < 0 else ""), abs(value)
+    if size >= 1e15:
+        return f"{value:.2g}"
     for unit, factor in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if size >= factor * 0.9995:
             scaled = size / factor
