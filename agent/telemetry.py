@@ -207,7 +207,7 @@ METRICS: Final[tuple[MetricRow, ...]] = (
         "evidence_captures_total",
         "Evidence folders written.",
         ("result",),
-        {"result": ("complete", "partial", "failed")},
+        {"result": ("complete", "partial", "skipped", "failed")},
     ),
     MetricRow(
         "counter",
