@@ -122,7 +122,7 @@ def deadlock_alert() -> Alert:
         stages=(
             stage("start", "PyTorchConfig", ONSET - 113, "INFO", max_num_tokens="4096"),
             stage("pressure", "num_fitting_reqs=0", ONSET + 3, "WARN"),
-            stage("symptom", "Encountered an error in forward", ONSET + 6, "ERROR", 3),
+            StageEvidence("symptom", ONSET + 5, "\n".join(lines[40:47]), file, 41, "ERROR", {}, 3),  # a whole traceback
             stage("loop_end", "Error in event loop", ONSET + 6, "ERROR"),
         ),
         progress=ProgressSummary("stalled", ONSET, 214, 40, 0, 0),
