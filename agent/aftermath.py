@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from agent.actions import ActionRunner
 from agent.config import Config
@@ -15,6 +14,7 @@ from agent.config.servers import ServerConfig
 from agent.evidence import EvidenceStore, Limits, Target, eligible
 from agent.metrics.fetch import Endpoint, FetchError, fetch
 from agent.model import Alert
+from agent.processes import local_port
 from agent.telemetry import Telemetry
 
 __all__ = ["Aftermath"]
@@ -85,7 +85,7 @@ class Aftermath:
             logs={name: Target.tail_of(name) for name in self._files(alert.server)},
             page=_page(server) if server is not None and url else None,
             process=server.process if server is not None else "",
-            port=urlsplit(url).port if url else None,
+            port=local_port(url),
             context=self._context,
         )
 

@@ -6,6 +6,7 @@ import os
 import resource
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent import __version__
@@ -15,6 +16,7 @@ from agent.detect.stall import Point
 from agent.evidence import incident_id as id_of
 from agent.model import FAILURE_FAMILY, Alert, ProgressState
 from agent.store import StoredAlert
+from agent.web.context import lines_around
 from agent.web.view import (
     PLOT_SIGNALS,
     Change,
@@ -158,6 +160,9 @@ class LiveView:
             history=tuple(history),
             deliveries=tuple(self._deliveries(alert)),
             evidence=tuple(EvidenceFile(piece.name, piece.size, piece.note) for piece in evidence),
+            context=lines_around(alert.stages, partial(aftermath.evidence.context_text, name))
+            if whole and aftermath is not None
+            else (),
             actions_taken=tuple(taken.text for taken in actions),
         )
 

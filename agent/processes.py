@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
-__all__ = ["Process", "family", "find", "listeners", "read"]
+__all__ = ["Process", "family", "find", "listeners", "local_port", "read"]
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -118,6 +120,17 @@ def listeners(port: int, proc: Path = Path("/proc")) -> list[int]:
         except OSError:
             continue
     return sorted(found)
+
+
+def local_port(url: str) -> int | None:
+    """The port of an address on this machine; None when it is another machine's: a process that listens on the same
+    port here would be a stranger."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return None
+    return port if host in ("localhost", "::1") or re.fullmatch(r"127(\.\d{1,3}){3}", host) else None
 
 
 def family(roots: Iterable[int], proc: Path = Path("/proc")) -> list[tuple[int, Process]]:

@@ -138,9 +138,9 @@ class EvidenceFile:
 
 @dataclass(frozen=True, slots=True)
 class ContextLine:
-    """A log line near the evidence; ``stage`` is set on the lines that filled one."""
+    """A log line near the evidence; ``stage`` is set on the lines that filled one. ``timestamp``: where it is known."""
 
-    timestamp: Time
+    timestamp: Time | None
     text: str
     file: str = ""
     line: int = 0

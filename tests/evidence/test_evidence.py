@@ -311,6 +311,24 @@ def test_a_process_by_its_command_line_or_pid_file(tmp_path: Path, running: tupl
     assert processes.read(2**22 + 1) is None
 
 
+@pytest.mark.parametrize(
+    ("url", "port"),
+    [
+        ("http://127.0.0.1:8000/metrics", 8000),
+        ("http://localhost/metrics", 80),
+        ("https://[::1]:9/x", 9),
+        ("http://10.0.0.7:8000/metrics", None),
+        ("http://127.example:8000/", None),
+        ("", None),
+        ("http://[", None),
+    ],
+)
+def test_only_a_server_on_this_machine_has_a_process_here(url: str, port: int | None) -> None:
+    from agent.processes import local_port
+
+    assert local_port(url) == port
+
+
 @pytest.mark.skipif(_py_spy() == "py-spy", reason="py-spy is not installed")
 def test_python_stacks(tmp_path: Path, running: tuple[int, int, int]) -> None:
     _, child, port = running

@@ -109,7 +109,7 @@ function checklist(alert) {
 function lines(context) {
   return h("div", { class: "log", tabindex: "0", role: "log", "aria-label": "Log lines" }, context.map((line) =>
     h("div", { class: `row ${line.stage ? `hit ${severityKind(line.severity)}` : ""}` },
-      h("span", { class: "at" }, clock(at(line.timestamp))), h("span", { class: "no" }, line.line || ""), h("span", { class: "text" }, line.text), line.stage ? h("span", { class: "stage" }, line.stage) : null)));
+      h("span", { class: "at" }, line.timestamp ? clock(at(line.timestamp)) : ""), h("span", { class: "no" }, line.line || ""), h("span", { class: "text" }, line.text), line.stage ? h("span", { class: "stage" }, line.stage) : null)));
 }
 
 function muteButton(store, alert) {
