@@ -116,12 +116,15 @@ def _replace(match: re.Match[str], replacement: str) -> str:
 
 def redact_json(value: Any, known: Iterable[str] = ()) -> Any:
     """The same JSON value with every text in it redacted, keys included."""
+    kind = type(value)
+    if kind is float or kind is int or value is None or kind is bool:  # a course of numbers is most of a context
+        return value
     if isinstance(value, str):
         return redact(bounded(value), known)
-    if isinstance(value, Mapping):
-        return {redact(str(key), known): redact_json(item, known) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [redact_json(item, known) for item in value]
+    if isinstance(value, Mapping):
+        return {redact(str(key), known): redact_json(item, known) for key, item in value.items()}
     return value
 
 

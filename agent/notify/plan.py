@@ -341,7 +341,7 @@ class Planner:
         mine = {alert.fingerprint for alert in alerts}
         others = [
             f"{place(item.alert)} ({item.alert.failure.replace('_', ' ')})"
-            for key, item in firing.items()
+            for key, item in sorted(firing.items(), key=lambda pair: pair[1].id)
             if key not in mine and group.labels and group.node.group_labels(matching_labels(item.alert)) == group.labels
         ]
         self._say(plan, now, page, "open", alerts, news=alerts, notes=notes, others=others)
