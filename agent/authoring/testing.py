@@ -52,10 +52,14 @@ def run_tests(
     out: TextIO,
     *,
     verbose: bool = False,
+    bundled: bool = True,
     check_expr: CheckExpr | None = None,
 ) -> int:
-    """Runs the tests of some files and folders and prints the report. 0 all passed, 1 some failed, 2 bad files."""
-    loaded = load_files(paths, check_expr=check_expr or check_expression, tests=True)
+    """Runs the tests of some files and folders and prints the report. 0 all passed, 1 some failed, 2 bad files.
+
+    ``bundled``: whether the bundled rules and dialects take part too, as they will where the files are used.
+    """
+    loaded = load_files(paths, bundled=bundled, check_expr=check_expr or check_expression, tests=True)
     bad = errors(loaded.faults)
     for fault in bad:
         print(fault, file=out)
@@ -71,8 +75,13 @@ def run_tests(
     if not results:
         print("there is no test in these files", file=out)
         return 2
-    print(f"{len(results)} tests, {failed} failed" if failed else f"{len(results)} tests passed", file=out)
+    print(_summary(len(results), failed), file=out)
     return 1 if failed else 0
+
+
+def _summary(count: int, failed: int) -> str:
+    tests = "1 test" if count == 1 else f"{count} tests"
+    return f"{tests}, {failed} failed" if failed else f"{tests} passed"
 
 
 def run_files(ruleset: RuleSet, files: Iterable[Bound[RuleFile]]) -> Iterator[CaseResult]:

@@ -169,13 +169,13 @@ def test_stamps_without_a_year_do_not_depend_on_the_day_of_the_test(folder: Path
 class TestCommand:
     def run(self, path: Path, *, verbose: bool = False) -> tuple[int, str]:
         out = io.StringIO()
-        return run_tests([str(path)], out, verbose=verbose), out.getvalue()
+        return run_tests([str(path)], out, verbose=verbose, bundled=False), out.getvalue()
 
     def test_exit_codes_and_report(self, folder: Path) -> None:
         path = folder / "rules.yaml"
         good = f"  - name: dies{LOG}    expect: [{{alert: LoopDied}}]\n"
         path.write_text(RULES + "tests:\n" + good, encoding="utf-8")
-        assert self.run(folder) == (0, "1 tests passed\n")
+        assert self.run(folder) == (0, "1 test passed\n")
         path.write_text(
             RULES + "tests:\n" + good + good.replace("dies", "not").replace("LoopDied", "Stall"), encoding="utf-8"
         )
