@@ -19,7 +19,7 @@ from integrations.alertmanager import label_set
 from integrations.base import DeliveryError, Notification, Outcome, ReceiverOptions, Traits
 from integrations.http import HttpClient, HttpConfig, encode_json, reveal
 from integrations.limits import Webhook
-from integrations.message import Message, build, fit, safe_url
+from integrations.message import Message, build, safe_url, shorten
 from integrations.plain import evidence_lines
 from integrations.status import by_status
 from integrations.text import clean, clip
@@ -76,15 +76,13 @@ class WebhookReceiver:
         message = build(notification, self._config)
         full = self._config.payload == "full" and notification.degraded < 2
         limit = min(self._config.max_alerts or Webhook.ALERTS, Webhook.ALERTS)
-        start = 0 if notification.degraded == 0 else 4
-
-        def render(short: Message) -> bytes:
-            return encode_json(payload(notification, short, limit=limit, full=full))
-
-        body: bytes = fit(message, render, lambda data: len(data) <= Webhook.BODY_BYTES, start)
+        for level in (0, 2, 5) if notification.degraded == 0 else (5,):
+            body = encode_json(payload(notification, shorten(message, level), limit=limit, full=full))
+            if len(body) <= Webhook.BODY_BYTES:
+                return body
         while len(body) > Webhook.BODY_BYTES and limit > 1:
             limit //= 2
-            body = fit(message, render, lambda data: len(data) <= Webhook.BODY_BYTES, 5)
+            body = encode_json(payload(notification, shorten(message, 5), limit=limit, full=full))
         return body
 
 

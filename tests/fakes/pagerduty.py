@@ -20,7 +20,7 @@ class FakePagerDuty(FakeService):
 
     @property
     def events(self) -> list[tuple[str, str]]:
-        return [(body["event_action"], body["dedup_key"]) for body in self.bodies if "event_action" in body]
+        return [(body["event_action"], body.get("dedup_key", "")) for body in self.bodies if "event_action" in body]
 
     @property
     def open(self) -> set[str]:
