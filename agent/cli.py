@@ -205,9 +205,10 @@ def _print_faults(faults: Sequence[Any], out: TextIO) -> bool:
 
 
 def _ruleset(paths: Sequence[str]) -> RuleSet:
+    from agent.detect.promql import check_expr
     from agent.rules.load import load_rules
 
-    ruleset, faults = load_rules(list(paths))
+    ruleset, faults = load_rules(list(paths), check_expr=check_expr)
     if _print_faults([fault for fault in faults if fault.severity == "error"], sys.stderr):
         raise UsageError("the rules have faults (above); correct them and try again")
     return ruleset

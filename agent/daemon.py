@@ -25,6 +25,7 @@ from agent import __version__
 from agent.aftermath import Aftermath
 from agent.config import Config, default_config, load_config, state_path
 from agent.core import AlertLog, Core, LogBytes
+from agent.detect.promql import check_expr
 from agent.edges import CanaryEdge, ScrapeEdge, cache_folder
 from agent.logs.edge import LogEdge
 from agent.model import Alert, Sample
@@ -403,7 +404,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _load(config_file: str, fallback: Config) -> tuple[Config, RuleSet, list[Fault]]:
     config, faults = load_config(config_file) if config_file else (fallback, [])
-    ruleset, rule_faults = load_rules(config.rule_files, bundled=config.bundled_rules)
+    ruleset, rule_faults = load_rules(
+        config.rule_files, config.bundled_rules, check_expr=check_expr, disabled=config.disabled_rules
+    )
     if config.disabled_rules:
         off = set(config.disabled_rules)
         ruleset = replace(ruleset, rules=tuple(rule for rule in ruleset.rules if rule.alert not in off))

@@ -16,7 +16,8 @@ GUIDE = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="ut
 TEXTS = [block.split("```")[0] for block in GUIDE.split("```yaml\n")[1:]]
 JUNK: list[Any] = [
     None, True, 5, -1, 1.5, float("nan"), "", "x", "on", [], {}, ["a"], {"a": "b"}, [[]], "5m", "${X}", "(", "{{",
-    [None],    {"contains": None}, {"regex": "("}, "1 within 2s", {"exactly": "WARN"}, {"n": 0, "within": "0"}, 10**30, "a\nb",
+    [None], {"contains": None}, {"regex": "("}, "1 within 2s", {"exactly": "WARN"},
+    {"n": 0, "within": "0"}, 10**30, "a\nb",
 ]  # fmt: skip
 CUTS = ["", "\n", "  ", "- ", ": ", "{", "}", "[", "]", "'", '"', "\t", "!", "&a ", "*a", "#", "|", "\x00", "é", "<<: "]
 
