@@ -147,12 +147,14 @@ def check_expression(text: str) -> list[tuple[int, str]]:
     from agent.detect.promql import ExprError, compile_expr
 
     try:
-        compile_expr(text)
+        expression = compile_expr(text)
     except ExprError as error:
         message = str(error)
         if error.offset is not None:
             message = message.removesuffix(f" (at character {error.offset + 1})")
         return [(_place(text, message) if error.offset is None else error.offset, message)]
+    if expression.is_scalar:
+        return [(0, "is a bare number, and a number always holds; compare a signal with something, without bool")]
     return []
 
 

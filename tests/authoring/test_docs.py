@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.authoring.lint import check_expression
 from agent.authoring.testing import run_files
 from agent.model import FAILURE_FAMILY, SIGNALS
 from agent.rules.load import load_files
@@ -20,7 +21,7 @@ EXAMPLES = re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)
 def test_examples_have_no_fault_and_their_tests_pass(number: int, tmp_path: Path) -> None:
     path = tmp_path / "example.yaml"
     path.write_text(EXAMPLES[number], encoding="utf-8")
-    loaded = load_files([path], tests=True)
+    loaded = load_files([path], tests=True, check_expr=check_expression)
     assert [str(fault) for fault in loaded.faults] == []
     assert [result.problems for result in run_files(loaded.ruleset, loaded.own_files) if not result.passed] == []
 
