@@ -159,6 +159,7 @@ class Daemon:
             self.core.on_log(item)
         elif isinstance(item, _Looks):
             self.core.on_samples(item.samples, item.engine)
+            self.events.publish("servers")
 
     def shutdown(self) -> None:
         """Commit, deliver what can be delivered at once, end the threads."""

@@ -154,6 +154,16 @@ def _state(server: Mapping[str, Any], alerts: Sequence[Mapping[str, Any]]) -> tu
     return found
 
 
+def _since(server: Mapping[str, Any], alerts: Sequence[Mapping[str, Any]]) -> str | None:
+    """The onset of an open critical alert, else when the state began: a stall is older than its verdict."""
+    onsets = [
+        str(alert["starts_at"])
+        for alert in alerts
+        if alert["server"] == server["name"] and alert["state"] == "firing" and alert["severity"] == "critical"
+    ]
+    return min(onsets, key=parse_rfc3339) if onsets else server["since"]
+
+
 def _headline(
     servers: Sequence[Mapping[str, Any]],
     alerts: Sequence[Mapping[str, Any]],
@@ -168,7 +178,7 @@ def _headline(
         word, sign, colour, rank = _state(server, alerts)
         if rank > 2:
             break
-        since = server["since"]
+        since = _since(server, alerts)
         span = f" for {duration(now - parse_rfc3339(since))}" if since else ""
         lines.append(paint(clip(f"{sign} {one_line(server['name'])} is {word}{span}", width), colour))
         if server["why"]:
@@ -206,7 +216,7 @@ def _table(
     for server in servers:
         word, sign, colour, _ = _state(server, alerts)
         values = server["values"]
-        since = server["since"]
+        since = _since(server, alerts)
         rows.append(
             (
                 colour,

@@ -167,6 +167,21 @@ def test_the_incident_holds_the_proof(serve: Serve, browser: Browser) -> None:
     assert browser.complaints() == []
 
 
+def test_an_only_engine_is_found_whatever_the_series_call_it(serve: Serve, browser: Browser) -> None:
+    view = bad_night()
+    view.series_map["trtllm-0"] = {("0", signal): points for (_, signal), points in view.series_map["trtllm-0"].items()}
+    alert = view.alert_list[0]
+    early = {"tokens_per_second": [[ONSET - 240 + 5 * i, 950.0] for i in range(12)]}
+    view.alert_list = [alert.with_(context={**alert.context, "series": early})]
+    view.incident_list = [incident_of(view.alert_list[0])]
+    browser.open(serve(view), f"#/incident/{view.incident_list[0].id}")
+    browser.wait("return document.querySelectorAll('.plot svg path').length >= 6")
+    assert browser.text(".plot:first-child .key.waiting").endswith("209")
+    # what the alert carries of the time before is joined to the live series
+    label = browser.js("return document.querySelector('.plot:nth-child(3) svg').getAttribute('aria-label')")
+    assert "generated from 950 to 0" in label
+
+
 def test_every_page_has_its_content(serve: Serve, browser: Browser) -> None:
     client = serve()
     for address, expected in (

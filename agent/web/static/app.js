@@ -15,7 +15,7 @@ const CARDS = 24; // servers whose small plots are kept up to date on the first 
 
 const store = {
   status: null, incidents: null, incident: null, rules: null, sources: null, outbox: null, onset: null,
-  series: new Map(), spans: new Map(), range: 900, message: "",
+  series: new Map(), spans: new Map(), range: 900, message: "", read: 0,
   now: () => Date.now() / 1000 - settings.skew,
   setRange(seconds) {
     store.range = seconds;
@@ -77,6 +77,7 @@ async function refresh(topics) {
   try {
     await read(topics);
     store.failed = "";
+    store.read = Date.now();
   } catch (error) {
     if (error instanceof ApiError && error.status === 401) return askToken();
     store.failed = error.message;
@@ -234,4 +235,8 @@ async function start() {
 applySettings();
 start();
 setInterval(tick, 1000);
-setInterval(() => { if (store.status) render(); }, 5000); // plots move on while nothing is told
+setInterval(() => { // plots move on while nothing is told, and what is old is asked for
+  if (!store.status || document.hidden) return;
+  if (Date.now() - store.read > 10000) refresh(["servers"]);
+  else render();
+}, 5000);

@@ -36,6 +36,7 @@ export function incidentPage(store, incident) {
   const open = alert.state !== "resolved";
   const level = levelOfAlert(alert);
   const context = alert.context || {};
+  const engine = engineOf(store, alert);
   const to = end !== null ? Math.min(store.now(), end + 120) : store.now();
   const from = Math.max(start - 300, to - 6 * 3600);
   return [
@@ -50,13 +51,14 @@ export function incidentPage(store, incident) {
         alert.annotations.runbook_url ? h("p", null, link(alert.annotations.runbook_url, "Runbook")) : null,
         open ? muteButton(store, alert) : null),
       card("How it is known", checklist(alert), h("p", { class: "quiet" }, context.deadline_s ? `Counts as stuck after ${number(context.deadline_s)} s without progress (${context.deadline_source}).` : ""),
+        (context.load || {}).sentence ? h("p", { class: "quiet" }, `Load: ${context.load.sentence}.`) : null,
         (context.excluded || []).length ? h("p", null, h("b", null, "Not this: "), context.excluded.join(" · ")) : null)),
     card("What happened",
       h("ol", { class: "stages" }, alert.stages.map((stage) => h("li", { class: severityKind(stage.severity) },
         h("span", { class: "time" }, clock(at(stage.timestamp))), h("b", null, stage.stage), stage.count > 1 ? ` ×${number(stage.count)}` : "",
         h("code", null, stage.body), h("span", { class: "quiet" }, stage.file ? `${stage.file}:${stage.line}` : "")))),
       alert.stages.length ? null : h("p", { class: "quiet" }, "No log line explains it; the signals alone do."),
-      serverPlots(seriesOf(store, alert), [context.engine_index || alert.labels.engine_index || ""], { from, to, bands: [{ from: start, to: end || to, kind: "bad" }], markers: stageMarkers(alert) })),
+      serverPlots(seriesOf(store, alert, engine), [engine], { from, to, bands: [{ from: start, to: end || to, kind: "bad" }], markers: stageMarkers(alert) })),
     h("div", { class: "two" },
       card("Before and now", table(["", "before", "now"], beforeAndNow(alert).map((cells) => ({ cells })), "No numbers from before.")),
       card("Sent", table(["When", "To", "What", "Outcome"], incident.deliveries.map((sent) => ({
@@ -76,19 +78,21 @@ export function incidentPage(store, incident) {
   ];
 }
 
-/** The live series where they reach back far enough, else those that the alert carries. */
-function seriesOf(store, alert) {
-  const engine = (alert.context || {}).engine_index || alert.labels.engine_index || "";
-  const start = at(alert.starts_at);
-  const live = store.series.get(alert.server);
+/** The replica that the alert is about, as the series name it: a server with one engine may call it "0". */
+function engineOf(store, alert) {
+  const named = (alert.context || {}).engine_index || alert.labels.engine_index || "";
+  const live = new Set([...(store.series.get(alert.server) || new Map()).keys()].map((key) => key.slice(0, key.lastIndexOf("/"))));
+  return live.has(named) || live.size !== 1 ? named : [...live][0];
+}
+
+/** What the alert carries of the time before, and the live series from where those begin. */
+function seriesOf(store, alert, engine) {
   const out = new Map();
-  const kept = (alert.context || {}).series || {};
-  const signals = new Set(Object.keys(kept));
-  for (const key of live ? live.keys() : []) if (key.startsWith(`${engine}/`)) signals.add(key.slice(engine.length + 1));
-  for (const signal of signals) {
-    const now = live && live.get(`${engine}/${signal}`);
-    const reaches = now && now.length && now[0][0] < start;
-    out.set(`${engine}/${signal}`, reaches || !kept[signal] ? now || [] : kept[signal]);
+  for (const [name, points] of Object.entries((alert.context || {}).series || {})) {
+    out.set(`${engine}/${name === "tokens_per_second" ? "generation_tokens_per_second" : name}`, points);
+  }
+  for (const [key, points] of store.series.get(alert.server) || []) {
+    if (key.startsWith(`${engine}/`) && points.length) out.set(key, (out.get(key) || []).filter(([t]) => t < points[0][0]).concat(points));
   }
   return out;
 }
