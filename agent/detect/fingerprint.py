@@ -82,6 +82,7 @@ class FingerprintMatcher:
         self._buckets: dict[tuple[str, ...], _Bucket] = {}
         self._absent: dict[tuple[str, ...], float] = {}
         self._required = [i for i, stage in enumerate(self.fingerprint.stages) if not stage.optional]
+        self._found: list[Match] | None = []
 
     def observe(
         self, record: LogRecord, stages: Mapping[int, Mapping[str, str]], *, absent: bool = False
@@ -92,6 +93,7 @@ class FingerprintMatcher:
         key = tuple(
             record.server if name == "server" else record.attributes.get(name, "") for name in self.fingerprint.by
         )
+        self._found = None
         if absent:
             self._absent[key] = record.timestamp
         if stages:
@@ -151,8 +153,10 @@ class FingerprintMatcher:
 
     def matches(self) -> list[Match]:
         """Every complete match, one for each key."""
-        found = (self.match(key) for key in self._buckets)
-        return [match for match in found if match is not None]
+        if self._found is None:
+            found = (self.match(key) for key in self._buckets)
+            self._found = [match for match in found if match is not None]
+        return self._found
 
     def match(self, key: tuple[str, ...]) -> Match | None:
         """The complete match of ``key``, if any. Evidence without the attribute is shared by all its values."""
@@ -232,6 +236,7 @@ class FingerprintMatcher:
         """The match of ``key`` is over (recovered, resolved or too old): its evidence is not used again.
 
         The start of the server stays: it is still true."""
+        self._found = None
         for other_key, bucket in self._buckets.items():
             if _compatible(other_key, key) or _compatible(key, other_key):
                 bucket.evidence = {
@@ -245,6 +250,7 @@ class FingerprintMatcher:
         """The server started anew: nothing that its predecessor said is evidence against it."""
         self._buckets.clear()
         self._absent.clear()
+        self._found = []
 
     def snapshot(self) -> dict[str, Any]:
         return {
@@ -279,6 +285,7 @@ class FingerprintMatcher:
             bucket.latest = {int(index): at for index, at in item.get("latest", {}).items()}
             self._buckets[tuple(item["key"])] = bucket
         self._absent = {tuple(key): at for key, at in data.get("absent", [])}
+        self._found = None
 
 
 def _compatible(shared: tuple[str, ...], key: tuple[str, ...]) -> bool:

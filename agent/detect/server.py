@@ -67,6 +67,7 @@ class ServerDetector:
         self._due: dict[str, float] = {}
         self._judged_second = -1
         self._ended = False
+        self._sort_rules()
 
     # -- what happened ---------------------------------------------------------------------------------------
 
@@ -81,10 +82,19 @@ class ServerDetector:
         """Lines or metrics gave the engine away; the first word counts."""
         if engine and not self.recognised_engine:
             self.recognised_engine = engine
+            self._sort_rules()
 
     def applies(self, rule: Rule) -> bool:
         """Is this rule for this engine? While the engine is unknown, every rule is."""
         return not rule.engines or self.engine == "unknown" or self.engine in rule.engines
+
+    def _sort_rules(self) -> None:
+        """Which rules are in play for the engine as it is known now; asked at every event, so it is kept."""
+        chosen = [(index, rule) for index, rule in enumerate(self._rules) if self.applies(rule)]
+        paging = [FAILURE_FAMILY.get(rule.failure, "degraded") in CRITICAL_FAMILIES for _, rule in chosen]
+        self._paging = [rule for (_, rule), pages in zip(chosen, paging, strict=True) if pages]
+        self._warning = [item for item, pages in zip(chosen, paging, strict=True) if not pages]
+        self._matching = [self._matchers[index] for index, _ in chosen if index in self._matchers]
 
     def on_stages(
         self,
@@ -106,14 +116,14 @@ class ServerDetector:
         tracker = self._tracker(sample.instance)
         restarts, stall = tracker.restarts, tracker.stall
         tracker.observe(sample)
+        quiet = tracker.restarts == restarts and tracker.stall is stall
+        if sample.source == "log" and quiet and int(sample.timestamp) == self._judged_second:
+            return out  # engines print up to hundreds of stats lines a second: one of them is judged
         self.signals.append(sample, tracker.facts)
         if tracker.restarts != restarts:
             self._restarted()
             self.ledger.restart(sample.timestamp)
         self._note_load(sample, tracker)
-        quiet = tracker.restarts == restarts and tracker.stall is stall
-        if sample.source == "log" and quiet and int(sample.timestamp) == self._judged_second:
-            return out  # engines print up to hundreds of stats lines a second: one of them is judged
         return out + self._judge(self.now)
 
     def on_facts(self, values: Mapping[str, float], timestamp: float, instance: str = "") -> list[Alert]:
@@ -129,12 +139,16 @@ class ServerDetector:
     def on_lifecycle(self, state: str, timestamp: float, instance: str = "") -> list[Alert]:
         """A line told of a phase of the server's life."""
         out = self.advance(timestamp)
+        if state == "received":
+            return out
         before = {key: tracker.restarts for key, tracker in self.trackers.items()}
         for tracker in self._chosen(instance):
             tracker.mark(state, timestamp)
         if any(tracker.restarts != before.get(key, 0) for key, tracker in self.trackers.items()):
             self._restarted()
             self.ledger.restart(timestamp)
+        elif state in ("aborted", "progress") and int(timestamp) == self._judged_second:
+            return out  # one of many such lines in a second is judged
         return out + self._judge(self.now)
 
     def advance(self, timestamp: float) -> list[Alert]:
@@ -226,8 +240,7 @@ class ServerDetector:
         several = len(self.trackers) > 1
         return [
             match
-            for index, matcher in self._matchers.items()
-            if self.applies(self._rules[index])
+            for matcher in self._matching
             for match in matcher.matches()
             if not (several and match.engine_index and match.engine_index != instance)
         ]
@@ -256,8 +269,7 @@ class ServerDetector:
     def _judge_critical(self, instance: str, tracker: ProgressTracker, matches: list[Match], now: float) -> list[Alert]:
         live = self._incidents.setdefault(instance, LiveAlert())
         fresh = [m for m in matches if live.firing or now - m.completed <= self._window(m)]
-        rules = [rule for rule in self._rules if self.applies(rule)]
-        verdict = critical_verdict(rules, fresh, tracker, now, lambda rule, _: self._holds(rule, instance)())
+        verdict = critical_verdict(self._paging, fresh, tracker, now, lambda rule, _: self._holds(rule, instance)())
         self._due.pop(instance, None)
         if verdict is not None and not self._cooling(live, verdict, now):
             verdict = self._keep_name(live, verdict)
@@ -360,9 +372,7 @@ class ServerDetector:
 
     def _judge_warnings(self, instance: str, tracker: ProgressTracker, matches: list[Match], now: float) -> list[Alert]:
         out: list[Alert] = []
-        for index, rule in enumerate(self._rules):
-            if FAILURE_FAMILY.get(rule.failure, "degraded") in CRITICAL_FAMILIES or not self.applies(rule):
-                continue
+        for index, rule in self._warning:
             key = (index, instance)
             live = self._warnings.get(key)
             match = next((m for m in matches if m.rule is rule), None)
@@ -510,6 +520,7 @@ class ServerDetector:
         """Inverse of :meth:`snapshot`; state of rules that are gone is dropped."""
         self.now = data.get("now", 0.0)
         self.recognised_engine = data.get("engine", "")
+        self._sort_rules()
         for key, value in data.get("trackers", {}).items():
             tracker = self.trackers[key] = ProgressTracker(self.limits)
             tracker.restore(value)
