@@ -82,8 +82,8 @@ def page(ruleset: RuleSet) -> str:
         "",
         *(f"* **{symbol}** {meaning}" for symbol, meaning in SYMBOLS.items()),
         "",
-        "Signals are the metrics page of the engine or, where its log has them, its own stats lines. Among the lines of a rule",
-        "those in brackets are evidence when they are there; ■ marks a line that says by itself that no work follows.",
+        "Signals are the metrics page of the engine or, where its log has them, its own stats lines.",
+        "Lines in brackets are evidence when they are there; ■ marks a line that says by itself that no work follows.",
         "",
     ]
     for family, title in _TITLES.items():
