@@ -7,7 +7,8 @@ a clock: :meth:`advance` says how far event time has come, and waiting alone cha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -327,15 +328,17 @@ class ServerDetector:
         )
 
     def _keep_name(self, live: LiveAlert, verdict: Verdict) -> Verdict:
-        """A page that went out keeps its name unless it had none: renaming is news only when it names a cause."""
+        """A page that went out keeps its name, unless it had none, or lines now tell the cause where only the shape of
+        the signals spoke before: renaming is news only when it names one."""
         if not live.firing or live.current is None or live.current.alertname == verdict.rule.alert:
             return verdict
-        current = next((rule for rule in self._rules if rule.alert == live.current.alertname), None)
-        if current is None:
+        name, by_lines = live.current.alertname, bool(live.current.stages)
+        known = [rule for rule in self._rules if rule.alert == name and self.applies(rule)]
+        if not known:
             return verdict
-        if current.failure in NAMELESS and name_rank(verdict.rule, matched=verdict.match is not None) > name_rank(
-            current, matched=True
-        ):
+        current = next((rule for rule in known if (rule.fingerprint is not None) == by_lines), known[0])
+        rank = name_rank(verdict.rule, matched=verdict.match is not None)
+        if (current.failure in NAMELESS or not by_lines) and rank > name_rank(current, matched=by_lines):
             return verdict
         return replace(verdict, rule=current)
 
@@ -502,15 +505,16 @@ class ServerDetector:
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as JSON-able values; keyed by rule name so that unchanged rules survive a reload."""
+        names = _names(self._rules)
         return {
             "now": self.now,
             "engine": self.recognised_engine,
             "trackers": {key: tracker.snapshot() for key, tracker in self.trackers.items()},
-            "matchers": {self._rules[index].alert: matcher.snapshot() for index, matcher in self._matchers.items()},
+            "matchers": {names[index]: matcher.snapshot() for index, matcher in self._matchers.items()},
             "incidents": {key: live.snapshot() for key, live in self._incidents.items()},
             "incident_restarts": dict(self._incident_restarts),
             "warnings": [
-                [self._rules[index].alert, instance, live.snapshot(), self._warning_since.get((index, instance))]
+                [names[index], instance, live.snapshot(), self._warning_since.get((index, instance))]
                 for (index, instance), live in self._warnings.items()
                 if live.open or live.resolved_at is not None
             ],
@@ -524,7 +528,7 @@ class ServerDetector:
         for key, value in data.get("trackers", {}).items():
             tracker = self.trackers[key] = ProgressTracker(self.limits)
             tracker.restore(value)
-        by_name = {rule.alert: index for index, rule in enumerate(self._rules)}
+        by_name = {name: index for index, name in enumerate(_names(self._rules))}
         for name, value in data.get("matchers", {}).items():
             if name in by_name and by_name[name] in self._matchers:
                 self._matchers[by_name[name]].restore(value)
@@ -541,6 +545,17 @@ class ServerDetector:
 
 
 _V = TypeVar("_V")
+
+
+def _names(rules: Sequence[Rule]) -> list[str]:
+    """A name for each rule that no other has: packs of several engines may call their alerts the same."""
+    seen: Counter[str] = Counter()
+    out = []
+    for rule in rules:
+        name = " ".join((rule.alert, *rule.engines))
+        seen[name] += 1
+        out.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
+    return out
 
 
 def _rename(table: dict[str, _V], instance: str) -> None:
