@@ -18,40 +18,24 @@ from typing import Any, Final
 from agent.config import Config
 from agent.detect.deadline import ProgressLimits
 from agent.edges import zone
-from agent.logs.engine import LogStream
+from agent.log_edge import LogBytes
+from agent.logs.engine import LogStream, Matched
 from agent.logs.timestamps import YearReference
 from agent.model import CRITICAL_FAMILIES, FAILURE_FAMILY, Alert, Sample
 from agent.pipeline import Pipeline, ServerSpec
 from agent.rules.model import RuleSet
 from agent.store import Store
 
-__all__ = ["AlertLog", "Core", "LogBytes"]
+__all__ = ["AlertLog", "Core"]
 
 log = logging.getLogger(__name__)
 
 COMMIT_EVERY: Final = 1.0
 """Seconds between commits when nothing changed that must be kept at once."""
+QUIET: Final = 0.3
+"""Seconds without bytes after which an unfinished record is decided as it is."""
 LAG: Final = 1.0
 """Seconds by which the event clock trails the wall clock: lines written now may still be on their way to us."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogBytes:
-    """Bytes of one log. ``key`` names the stream for ever, ``position`` is what to commit when they are processed.
-
-    A stream that was never seen begins at ``first_line``. ``quiet``: no bytes came for a while, what is unfinished is
-    decided now. ``ended``: the file is gone and drained, its stream ends.
-    """
-
-    key: str
-    server: str
-    file: str
-    data: bytes = b""
-    position: Any = None
-    first_line: int = 1
-    envelope: str = "auto"
-    quiet: bool = False
-    ended: bool = False
 
 
 class AlertLog:
@@ -134,6 +118,7 @@ class Core:
         self._matcher = matcher
         self._offsets: dict[str, Any] = store.load_offsets()
         self._dirty: set[str] = set()
+        self._fed: dict[str, float] = {}
         self._gone: set[str] = set()
         self._changed: list[Alert] = []
         self._state_dirty = False
@@ -186,23 +171,41 @@ class Core:
     def on_log(self, item: LogBytes) -> None:
         """Bytes of a log, or its silence, or its end."""
         stream = self._stream(item)
+        if item.new_file:
+            stream.restart_lines(item.file, item.first_line)
         found = stream.feed(item.data, self._clock()) if item.data else []
-        if item.quiet or item.ended:
+        if item.ended:
             found = [*found, *stream.flush(self._clock())]
-        for matched in found:
-            self._take(self.pipeline.on_matched(matched, stream.dialect))
+        self._decide(stream, found)
         if item.data:
             self.counters.bytes[item.server] = self.counters.bytes.get(item.server, 0) + len(item.data)
             self.counters.last_line[item.server] = self._clock()
+            self._fed[item.key] = self._clock()
         if item.position is not None:
             self._offsets[item.key] = {"position": item.position, "file": item.file, "server": item.server}
-        self._dirty.add(item.key)
+            self._dirty.add(item.key)
         if item.ended:
             self.streams.pop(item.key, None)
             self._offsets.pop(item.key, None)
             self._dirty.discard(item.key)
             self._gone.add(item.key)
         self._state_dirty = True
+
+    def _decide(self, stream: LogStream, found: Sequence[Matched]) -> None:
+        for matched in found:
+            self._take(self.pipeline.on_matched(matched, stream.dialect))
+
+    def _flush_quiet(self, now: float) -> None:
+        """A record that waits for its end (a traceback) waits no longer than a short silence: a wedged server's last
+        words are followed by nothing."""
+        for key, fed in list(self._fed.items()):
+            if now - fed >= QUIET:
+                del self._fed[key]
+                stream = self.streams.get(key)
+                if stream is not None and stream.is_open:
+                    self._decide(stream, stream.flush(now))
+                    self._dirty.add(key)
+                    self._state_dirty = True
 
     def _stream(self, item: LogBytes) -> LogStream:
         stream = self.streams.get(item.key)
@@ -224,6 +227,7 @@ class Core:
 
     def tick(self) -> None:
         """Time has passed."""
+        self._flush_quiet(self._clock())
         self._take(self.pipeline.advance(self._clock() - LAG))
         if self._changed or (self._state_dirty and self._clock() - self._last_commit >= COMMIT_EVERY):
             self.commit()
@@ -233,6 +237,8 @@ class Core:
         now = self._clock()
         due = self.pipeline.next_time()
         wait = 5.0 if due is None else max(0.01, due + LAG - now)
+        if self._fed:
+            wait = min(wait, max(0.01, min(self._fed.values()) + QUIET - now))
         if self._state_dirty:
             wait = min(wait, max(0.01, self._last_commit + COMMIT_EVERY - now))
         return min(wait, 5.0)

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, Final
 from agent import __version__
 from agent.aftermath import Aftermath
 from agent.config import Config, default_config, load_config, state_path
-from agent.core import AlertLog, Core, LogBytes
+from agent.core import AlertLog, Core
 from agent.detect.promql import check_expr
 from agent.edges import CanaryEdge, ScrapeEdge, cache_folder
-from agent.logs.edge import LogEdge
+from agent.log_edge import LogBytes, LogEdge
 from agent.model import Alert, Sample
 from agent.notify.dispatcher import Dispatcher
 from agent.rules.load import load_rules
@@ -103,7 +103,7 @@ class Daemon:
             cache_dir=cache_folder(state),
             matcher=options.matcher,
         )
-        self.log_edge = LogEdge(config, self.core.positions(), self._put_log)
+        self.log_edge = LogEdge(config, self.core.positions(), self._put_log, self.telemetry)
         self.scrapes: list[ScrapeEdge] = []
         self.canaries: list[CanaryEdge] = []
         self._edge_threads: list[Supervised] = []
@@ -207,7 +207,7 @@ class Daemon:
 
     def _start_edges(self) -> None:
         dialects = self.core.pipeline.ruleset.dialects
-        works: list[tuple[str, Callable[[threading.Event], None]]] = [("logs", self.log_edge.work)]
+        works = self.log_edge.works()
         self.scrapes = [
             ScrapeEdge(self.config, server, server.metrics, dialects, self._put_looks)
             for server in self.config.servers
@@ -329,7 +329,7 @@ class Daemon:
                     break
             self.core.reload(config, ruleset)
             self.config = config
-            self.log_edge = LogEdge(config, self.core.positions(), self._put_log)
+            self.log_edge = LogEdge(config, self.core.positions(), self._put_log, self.telemetry)
         self.dispatcher.reload(config)
         self._start_edges()
         self.reload_error, self.config_loaded = "", time.time()
