@@ -121,23 +121,13 @@ class EmailReceiver:
                 refused = session.send_message(mail)
             detail = f"{len(refused)} of the recipients refused" if refused else ""
             return Outcome.success(detail)
-        except smtplib.SMTPAuthenticationError as error:
-            return Outcome.permanent(f"{where}: login refused ({error.smtp_code})", reason="auth")
-        except smtplib.SMTPRecipientsRefused as error:
-            codes = [code for code, _ in error.recipients.values()]
-            text = f"{where}: every recipient refused ({', '.join(map(str, codes))})"
-            passing = bool(codes) and all(400 <= code < 500 for code in codes)
-            return Outcome.retry(text, reason="server") if passing else Outcome.permanent(text)
-        except smtplib.SMTPNotSupportedError as error:
-            return Outcome.permanent(f"{where}: {redact(one_line(str(error)))[:120]}", reason="config")
-        except smtplib.SMTPResponseException as error:
-            said = redact(one_line(_decoded(error.smtp_error)))[:120]
-            text = f"{where}: {error.smtp_code} {said}"
-            if error.smtp_code >= 500 and error.smtp_code in {552, 554}:
-                return Outcome.degrade(text)
-            return Outcome.permanent(text) if error.smtp_code >= 500 else Outcome.retry(text, reason="server")
         except (smtplib.SMTPException, OSError, ValueError) as error:
-            raise self._described(error, where, deadline) from None
+            if deadline.expired:
+                raise self._described(error, where, deadline) from None
+            outcome = _refusal(error, where)
+            if outcome is None:
+                raise self._described(error, where, deadline) from None
+            return outcome
 
     def _session(self, host: str, port: int, deadline: _Deadline) -> smtplib.SMTP:
         config = self._config
@@ -187,6 +177,25 @@ class EmailReceiver:
         if isinstance(error, OSError) and error.strerror:
             return Unreachable(f"{where}: {error.strerror.lower()}", sent=deadline.sending)
         return Unreachable(f"{where}: the session broke ({type(error).__name__})", sent=deadline.sending)
+
+
+def _refusal(error: Exception, where: str) -> Outcome | None:
+    """The class of what the server said; None when it said nothing."""
+    if isinstance(error, smtplib.SMTPAuthenticationError):
+        return Outcome.permanent(f"{where}: login refused ({error.smtp_code})", reason="auth")
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        codes = [code for code, _ in error.recipients.values()]
+        text = f"{where}: every recipient refused ({', '.join(map(str, codes))})"
+        passing = bool(codes) and all(400 <= code < 500 for code in codes)
+        return Outcome.retry(text, reason="server") if passing else Outcome.permanent(text)
+    if isinstance(error, smtplib.SMTPNotSupportedError):
+        return Outcome.permanent(f"{where}: {redact(one_line(str(error)))[:120]}", reason="config")
+    if isinstance(error, smtplib.SMTPResponseException):
+        text = f"{where}: {error.smtp_code} {redact(one_line(_decoded(error.smtp_error)))[:120]}"
+        if error.smtp_code in {552, 554}:
+            return Outcome.degrade(text)
+        return Outcome.permanent(text) if error.smtp_code >= 500 else Outcome.retry(text, reason="server")
+    return None
 
 
 class _Deadline:

@@ -58,13 +58,15 @@ def render_message(message: Message, *, color: bool, width: int, pending: bool =
 
     state = "PENDING" if pending else message.state
     badge = _GREEN if "RESOLVED" in state else _RED if message.severity == "critical" and not pending else _YELLOW
-    lines = [f"{paint(f' {state} ' if color else f'[{state}]', badge)} {paint(message.title, _BOLD)}"]
+    mark = f" {state} " if color else f"[{state}]"
+    first, *rest = _wrap(f"{mark} {message.title}", width, "", hang=2)
+    lines = [f"{paint(mark, badge)}{paint(first[len(mark) :], _BOLD)}", *(paint(line, _BOLD) for line in rest)]
     if message.summary:
         lines += _wrap(message.summary, width, "  ")
     for line in fact_lines(message.facts):
         lines += _wrap(line, width, "  ", hang=2 + max(len(fact.name) for fact in message.facts) + 2)
     if message.sparks:
-        lines += ["", *(f"  {line}" for line in spark_lines(message))]
+        lines += ["", *(part for line in spark_lines(message) for part in _wrap(line, width, "  ", hang=4))]
     if message.evidence:
         lines += ["", paint("Evidence", _BOLD)]
         for item in message.evidence:
@@ -141,18 +143,10 @@ class TerminalReceiver:
 
     def notify(self, notification: Notification) -> Outcome:
         stream: IO[str] = self._stream or (sys.stdout if self._config.stream == "stdout" else sys.stderr)
-        width = 100
-        if stream.isatty():
-            try:
-                width = os.get_terminal_size(stream.fileno()).columns
-            except OSError:
-                width = 100
-        text = render_message(build(notification, self._config), color=color_wanted(stream), width=width)
         try:
-            stream.write(text + "\n")
-            stream.flush()
-        except UnicodeEncodeError:
-            encoding = getattr(stream, "encoding", None) or "ascii"
+            width = os.get_terminal_size(stream.fileno()).columns if stream.isatty() else 100
+            text = render_message(build(notification, self._config), color=color_wanted(stream), width=width)
+            encoding = getattr(stream, "encoding", None) or "utf-8"
             stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")
             stream.flush()
         except (OSError, ValueError) as error:
