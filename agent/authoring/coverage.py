@@ -26,7 +26,7 @@ SYMBOLS: Final[Mapping[str, str]] = {
     "P": "lines and signals that show that work goes on",
 }
 """Kinds of evidence, in the order in which they are shown."""
-_WORK: Final = frozenset({"requests_running", "requests_waiting", "http_requests_active"})
+_WORK: Final = frozenset({"requests_running", "requests_waiting", "http_requests_active", "training_step"})
 _TITLES: Final[Mapping[str, str]] = {
     "stalled": "Stalled: work waits or runs, none is issued (a page)",
     "dead": "Dead (a page, another action)",

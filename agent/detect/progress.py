@@ -19,6 +19,7 @@ from agent.detect.deadline import GapHistory, ProgressLimits
 from agent.detect.looks import Look, Looks
 from agent.detect.sight import Sight
 from agent.detect.stall import Point, Stall
+from agent.detect.steps import Steps
 from agent.model import ProgressState, ProgressSummary, Sample
 
 __all__ = ["ProgressTracker"]
@@ -48,6 +49,7 @@ class ProgressTracker:
         self.last_progress: float | None = None
         self.waiting_since: float | None = None
         self.stall: Stall | None = None
+        self.steps = Steps()
         self._canary_failures = 0
         self._canary_since: float | None = None
         self._state: ProgressState = "unknown"
@@ -64,6 +66,8 @@ class ProgressTracker:
             self.sight.fail(sample.timestamp, sample.error)
         else:
             look = self.looks.page(sample) if sample.source == "metrics" else self.looks.line(sample)
+            if sample.source == "log" and ("training_step" in sample.values or self.steps.last is not None):
+                self.steps.report(sample.timestamp)
         if look is not None:
             self._follow(look, sample.timestamp)
         self._judge(sample.timestamp, looked=self.looks.last == sample.timestamp)
@@ -75,6 +79,7 @@ class ProgressTracker:
     def ended(self) -> None:
         """The input ends here: silence after it says nothing."""
         self.looks.owed = False
+        self.steps.forget()
 
     def fact(self, values: Mapping[str, float]) -> None:
         """Numbers that the start block printed."""
@@ -109,6 +114,8 @@ class ProgressTracker:
         if phase == "sleeping" or self.phase in _QUIET:
             self.looks.explained()
             self.stall = None
+        if phase in ("starting", "stopped"):
+            self.steps.forget()
         if phase not in _LEAVING:
             self.stopping_since = None
         elif self.phase not in _LEAVING:
@@ -184,6 +191,7 @@ class ProgressTracker:
             value = getattr(self, name)
             if value is not None:
                 setattr(self, name, value + seconds)
+        self.steps.shift(seconds)
         if self.stall is not None:
             stall = self.stall
             self.stall = replace(stall, since=stall.since + seconds, declared=stall.declared + seconds)
@@ -229,6 +237,8 @@ class ProgressTracker:
         """No metrics; the engine's last word was "work waits", and it has said nothing else since."""
         due = self.next_deadline()
         if due is not None and timestamp >= due:
+            if due == self.steps.overdue:
+                return Stall(due - self.steps.patience, due, "silence", self.steps.patience, "silence", certain=False)
             return Stall(self.onset(), due, "silence", self.limits.silence, "silence", certain=False)
         if self._canary_failures >= _CANARIES and self._canary_since is not None:
             return Stall(self._canary_since, timestamp, "canary", 0.0, "canary", certain=False)
@@ -236,7 +246,11 @@ class ProgressTracker:
 
     def next_deadline(self) -> float | None:
         """The event time at which silence alone would change the verdict, if it ever does."""
-        if not self.looks.owed or self.last_metrics is not None or self.last_stats is None or self.stall is not None:
+        if self.stall is not None:
+            return None
+        if self.steps.overdue is not None and self.phase not in _QUIET:
+            return self.steps.overdue
+        if not self.looks.owed or self.last_metrics is not None or self.last_stats is None:
             return None
         return self.last_stats + max(0.0, self.limits.silence - self.looks.clock.seconds)
 
@@ -350,7 +364,7 @@ class ProgressTracker:
         """Everything needed to go on after a restart of the daemon, as plain JSON."""
         plain = {name: getattr(self, name) for name in self._PLAIN}
         stall = asdict(self.stall) if self.stall is not None else None
-        return {**plain, "looks": self.looks.snapshot(), "stall": stall}
+        return {**plain, "looks": self.looks.snapshot(), "steps": self.steps.snapshot(), "stall": stall}
 
     def restore(self, data: Mapping[str, Any]) -> None:
         """Inverse of :meth:`snapshot`; unknown keys are ignored, missing ones keep their defaults."""
@@ -358,5 +372,6 @@ class ProgressTracker:
             if name in data:
                 setattr(self, name, data[name])
         self.looks.restore(data.get("looks", {}))
+        self.steps.restore(data.get("steps", {}))
         stall = data.get("stall")
         self.stall = Stall(**stall) if stall else None
