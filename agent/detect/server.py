@@ -104,7 +104,7 @@ class ServerDetector:
         absent: frozenset[int] = frozenset(),
     ) -> list[Alert]:
         """``record`` satisfies stages of rules (rule -> stage -> fields) and ``absent`` conditions of rules."""
-        out = self.advance(record.timestamp)
+        out = self._reach(record.timestamp)
         for index in sorted(set(hits) | absent):
             matcher = self._matchers.get(index)
             if matcher is not None and self.applies(self._rules[index]):
@@ -113,7 +113,7 @@ class ServerDetector:
 
     def on_sample(self, sample: Sample) -> list[Alert]:
         """A look at the signals."""
-        out = self.advance(sample.timestamp)
+        out = self._reach(sample.timestamp)
         tracker = self._tracker(sample.instance)
         restarts, stall = tracker.restarts, tracker.stall
         tracker.observe(sample)
@@ -129,7 +129,7 @@ class ServerDetector:
 
     def on_facts(self, values: Mapping[str, float], timestamp: float, instance: str = "") -> list[Alert]:
         """The start block printed numbers."""
-        out = self.advance(timestamp)
+        out = self._reach(timestamp)
         for tracker in self._chosen(instance):
             if any(tracker.facts.get(name, value) != value for name, value in values.items()):
                 self.ledger.change(timestamp)  # started with other limits than before
@@ -139,7 +139,7 @@ class ServerDetector:
 
     def on_lifecycle(self, state: str, timestamp: float, instance: str = "") -> list[Alert]:
         """A line told of a phase of the server's life."""
-        out = self.advance(timestamp)
+        out = self._reach(timestamp)
         if state == "received":
             return out
         before = {key: tracker.restarts for key, tracker in self.trackers.items()}
@@ -153,17 +153,24 @@ class ServerDetector:
         return out + self._judge(self.now)
 
     def advance(self, timestamp: float) -> list[Alert]:
-        """Event time has come to ``timestamp``: everything that falls due on the way happens at its own time."""
+        """Event time has come to ``timestamp``: everything that falls due on the way happens at its own time.
+
+        Our own clock only follows what happened: a live daemon asks often and a replay rarely, and both must see the
+        next line at the same moment."""
         out: list[Alert] = []
         while not self._ended:
             due = self.next_time()
             if due is None or due > timestamp:
                 break
-            at = max(due, self.now)
-            step = self._at(at)
+            step = self._at(due)
             out += step
             if not step and self.next_time() == due:
                 break  # a timer that changes nothing is not asked twice
+        return out
+
+    def _reach(self, timestamp: float) -> list[Alert]:
+        """Something happened at ``timestamp``."""
+        out = self.advance(timestamp)
         self.now = max(self.now, timestamp)
         return out
 
@@ -172,7 +179,7 @@ class ServerDetector:
         windows of lines already seen run on: a log that was cut is no stall."""
         out: list[Alert] = []
         if until is not None:
-            out += self.advance(until)
+            out += self._reach(until)
         self._ended = True
         for tracker in self.trackers.values():
             tracker.ended()
