@@ -89,6 +89,7 @@ class _Demo:
         self.alerts = folder / "alerts.jsonl"
         self.record = folder / "received.jsonl"
         self.url = ""
+        self.load: subprocess.Popen[bytes] | None = None
 
     def run(self, keep: bool) -> None:
         python = sys.executable
@@ -130,6 +131,8 @@ class _Demo:
 
         _say("5/6", "restarting the server, as the page says; a light load afterwards")
         _end(server)
+        if self.load is not None:
+            _end(self.load)  # its users would come back and wedge it again
         port = int(self.url.rsplit(":", 1)[1])
         self._serve(port=port)
         self._start(
@@ -170,7 +173,7 @@ class _Demo:
         done, moved_at = self._completed(), time.time()
         for users in USERS:
             print(f"      {users} users", flush=True)
-            load = self._start(
+            load = self.load = self._start(
                 [python, "-m", "reproducer", "load", "--url", self.url, "--users", str(users), "--seconds", "600"],
                 quiet=True,
             )
