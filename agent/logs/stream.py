@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -315,7 +315,7 @@ class LogStream:
         if self._grouper.groups or starts_group(line.body):
             taken, ended = self._grouper.take(line)
             for group in ended:
-                self._emit_group(group, out)
+                self._emit_group(group, out, line)
         if not taken:
             self._emit_line(line, unwrapped, self._ids(line.text, line.body) if ids is None else ids, out)
         if learning and self._auto and not self._reader.engine:
@@ -350,8 +350,12 @@ class LogStream:
             self._reader.learn(unwrapped)
             out.append(self._matched(line, line.body, line.text, line.severity_text, line.severity_number, hits))
 
-    def _emit_group(self, group: Group, out: list[Matched]) -> None:
+    def _emit_group(self, group: Group, out: list[Matched], closing: Line | None = None) -> None:
         line = group.first
+        if closing is not None and line.time_source == "inherited" and closing.time_source in ("line", "envelope"):
+            # A bare traceback is printed just before the logger's own line about it: that stamp is nearer to the truth
+            # than the one before, which may be minutes old where only the access log speaks in between.
+            line = replace(line, time=closing.time)
         self._merged += group.lines - 1 + group.blanks
         self._cut_records += group.dropped > 0
         body, text = "\n".join(group.bodies), "\n".join(group.texts)
