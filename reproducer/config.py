@@ -34,12 +34,14 @@ class Profile:
     """What a scheduler promises at admission, and what it does when a promise cannot be kept.
 
     ``admission`` is what must be free before a request may run: ``reserve`` everything it could ever need, only its
-    ``prompt``, or only its first ``chunk``. ``preempt`` lets a running request be evicted and recomputed.
+    ``prompt``, or only its first ``chunk``. ``by_chunk`` takes the prompt's blocks chunk by chunk although all
+    had to be free at admission (as vLLM does). ``preempt`` lets a running request be evicted and recomputed.
     ``speculate`` appends a draft to each decode, of a length the packer learns one step late. ``prefix_cache`` keeps
     the blocks of finished requests for later prompts. ``offload`` keeps them outside the pool and loads them back.
     """
 
     admission: Admission
+    by_chunk: bool = False
     preempt: bool = False
     speculate: bool = False
     prefix_cache: bool = False
@@ -66,16 +68,22 @@ PROFILES: Final[dict[str, Profile]] = {
     ),
     "prefill": Profile("chunk", about="hold and wait: admitted on the first chunk, the rest of the prompt is a claim"),
     "oversize": Profile(
-        "prompt", preempt=True, about="one legal request is larger than the pool and blocks the head of the queue"
+        "prompt",
+        by_chunk=True,
+        preempt=True,
+        about="one legal request is larger than the pool and blocks the head of the queue",
     ),
     "transfer": Profile(
         "prompt",
+        by_chunk=True,
         preempt=True,
         offload=True,
         about="hold and wait in the queue: loaded prefixes hold blocks, no remainder fits (vLLM #45388)",
     ),
     "reserve": Profile("reserve", about="control: everything a request may need is reserved; never wedges"),
-    "preempt": Profile("prompt", preempt=True, about="control: the youngest is evicted on shortage; never wedges"),
+    "preempt": Profile(
+        "prompt", by_chunk=True, preempt=True, about="control: the youngest is evicted on shortage; never wedges"
+    ),
 }
 
 

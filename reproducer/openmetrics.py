@@ -31,9 +31,11 @@ class Recording:
         for family, group in self.series.items():
             kind = self.kinds.get(family, "unknown")
             yield f"# TYPE {family.removesuffix('_total') if kind == 'counter' else family} {kind}"
-            for series, points in group.items():
-                for timestamp, value in points:
-                    yield f"{series} {value} {timestamp:.3f}"
+            samples = [(moment, series, value) for series, points in group.items() for moment, value in points]
+            if kind == "histogram":  # a histogram's samples of one moment belong together, buckets in order
+                samples.sort(key=lambda sample: sample[0])
+            for moment, series, value in samples:
+                yield f"{series} {value} {moment:.3f}"
         yield "# EOF"
 
     def text(self) -> str:

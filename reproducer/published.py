@@ -2,8 +2,8 @@
 
 The reporter of TensorRT-LLM #13318 replayed multi-turn chat in twelve rounds and saw 4096 die at 7 requests per second,
 8192 live at 40, and both die without partial reuse. Numbers cannot agree (another model, another trace, one pool
-instead of a pool with host offload, and this engine knows no partial blocks); what can be shown in kind is that with one
-knob for both quantities no setting is safe and none is certain to fail, and that room between them is.
+instead of a pool with host offload, and this engine knows no partial blocks); what can be shown in kind is that with
+one knob for both quantities no setting is safe and none is certain to fail, and that room between them is.
 """
 
 from __future__ import annotations

@@ -38,11 +38,11 @@ class Request:
     @property
     def remaining(self) -> int:
         """Tokens still to compute before the next one can be sampled; 1 for a request that is decoding."""
-        return self.length - self.computed
+        return len(self.prompt) + len(self.output) - self.computed
 
     @property
     def decoding(self) -> bool:
-        return bool(self.output) and self.remaining == 1
+        return bool(self.output) and len(self.prompt) + len(self.output) - self.computed == 1
 
     def tokens(self, start: int, stop: int) -> list[int]:
         """Tokens ``start`` to ``stop`` of prompt and output taken as one text."""

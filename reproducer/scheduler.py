@@ -105,13 +105,14 @@ class Scheduler:
         if self.rules.admission == "chunk":
             return self.kv.blocks_for(row.tokens)
         shared = sum(1 for block in self.kv.hit(request) if self.kv.holders[block]) + len(request.blocks)
-        return self.kv.blocks_for(self.target(request, row)) - shared
+        whole = request.length if self.rules.by_chunk else self.target(request, row)
+        return self.kv.blocks_for(whole) - shared
 
     def target(self, request: Request, row: Row) -> int:
         """Tokens for which the request should hold blocks once this step is claimed."""
         if self.rules.admission == "reserve":
             return len(request.prompt) + request.max_new + self.config.lookahead
-        if self.rules.admission == "prompt" and not request.decoding:
+        if not self.rules.by_chunk and self.rules.admission == "prompt" and not request.decoding:
             return request.length
         return request.computed + row.tokens
 

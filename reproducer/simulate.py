@@ -28,6 +28,7 @@ class Outcome:
     """What a run came to. ``wedged`` is ``assertion``, ``deadlock`` or empty; times are in steps."""
 
     wedged: str = ""
+    error: str = ""  # the exception that ended the loop
     step: int = 0
     steps: int = 0
     completed: int = 0
@@ -128,7 +129,8 @@ def simulate(
         preempted = scheduler.preemptions
         try:
             batch = scheduler.step(guess)
-        except (AssertionError, ValueError):  # ValueError: the buffers of H themselves, when assertions are off
+        except (AssertionError, ValueError) as error:  # ValueError: the buffers of H themselves, with assertions off
+            outcome.error = type(error).__name__
             outcome.wedged, outcome.step, outcome.total_num_tokens = "assertion", now, scheduler.total_num_tokens
             break
         outcome.tokens += scheduler.total_num_tokens if batch.rows else 0

@@ -6,6 +6,7 @@ the other way round the schedule is one step ahead from the first batch on, and 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 from collections.abc import Callable, Iterator
@@ -84,19 +85,20 @@ def load_models(
     path = (folder or cache_folder()) / f"models-{key}.pt"
     torch.manual_seed(seed)
     target, drafter = Transformer(shape).to(where), Drafter().to(where)
-    if path.exists():
-        weights = torch.load(path, map_location=where, weights_only=True)
-        target.load_state_dict(weights["target"])
-        drafter.load_state_dict(weights["drafter"])
-    else:
-        say(f"training target ({_size(target)} parameters) and draft model ({_size(drafter)}) on the shipped text")
-        slow = train(target, texts(seed, 6, where), steps)
-        fast = train(drafter, windows(seed, 256, where), steps)
-        say(f"trained: target {slow:.2f}, draft model {fast:.2f} nats per byte; kept in {path.parent}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(f".{os.getpid()}")
-        torch.save({"target": target.state_dict(), "drafter": drafter.state_dict()}, unfinished)
-        unfinished.replace(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # who comes second waits and reads what the first has learned
+        if not path.exists():
+            say(f"training target ({_size(target)} parameters) and draft model ({_size(drafter)}), once, about 30 s")
+            slow = train(target, texts(seed, 6, where), steps)
+            fast = train(drafter, windows(seed, 256, where), steps)
+            say(f"trained: target {slow:.2f}, draft model {fast:.2f} nats per byte; kept in {path.parent}")
+            unfinished = path.with_suffix(".part")
+            torch.save({"target": target.state_dict(), "drafter": drafter.state_dict()}, unfinished)
+            unfinished.replace(path)
+    weights = torch.load(path, map_location=where, weights_only=True)
+    target.load_state_dict(weights["target"])
+    drafter.load_state_dict(weights["drafter"])
     return target.to(dtype).eval(), drafter.eval()
 
 

@@ -215,6 +215,7 @@ class World:
             self.voice,
             after_crash=self.after_crash,
             clock=self.clock,
+            idle_tick=0.1,
             sleep=self.advance,
             inbox=_Inbox(self),
         )

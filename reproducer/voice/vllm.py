@@ -22,7 +22,7 @@ class VLLM(Voice):
     name = "vllm"
     after_crash: ClassVar[AfterCrash] = "unavailable"
     stats_interval: ClassVar[float] = 10.0
-    last: tuple[int, int, float, float] = (0, 0, 1.0, 1.0)  # token counters and rates at the last stats line
+    last: tuple[int, int, float, float] = (0, 0, 0.0, 0.0)  # token counters and rates at the last stats line
 
     def say(self, process: str, level: str, where: str, message: str) -> None:
         """The whole header stands on every line of a message."""
