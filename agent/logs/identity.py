@@ -65,7 +65,11 @@ class Position:
             return ""
         if _tail(read, self.offset) == self.tail:
             return "whole"
-        return "part" if any(_tail(read, offset) == tail for offset, tail in reversed(self.marks)) else ""
+        for offset, tail in reversed(self.marks):
+            # A few first bytes are those of many a file: then it must be all there is.
+            if _tail(read, offset) == tail and (offset >= TAIL or not read(offset, 1)):
+                return "part"
+        return ""
 
     def advanced(self, read: ReadAt, offset: int, modified: int) -> Position:
         """The position after the bytes up to ``offset`` were read."""

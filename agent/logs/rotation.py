@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Final, Self
 
-from agent.logs.identity import Position
+from agent.logs.identity import TAIL, Position
 from agent.logs.sources.finished import COMPRESSED, FinishedLog, open_finished
 
 __all__ = ["Content", "Sibling", "Step", "Unfinished", "bases", "is_rotated_name", "open_sibling", "plan", "siblings"]
@@ -175,13 +175,18 @@ def plan(path: str, position: Position, done: Collection[Position], *, open_now:
     real = os.path.realpath(path)
     beside = siblings({path, real, position.path})
     if real != position.path and (moved := _stat(position.path)) is not None:
-        beside.append(moved)  # a link points elsewhere now; the file is where it was
+        # A link points elsewhere now; the file is where it was.
+        beside = [item for item in beside if (item.device, item.inode) != (moved.device, moved.inode)] + [moved]
     beside = [item for item in beside if item.modified >= position.modified]
     holder: Step | None = None
     found = False
     steps: list[Step] = []
-    # Its own inode is the surest sign, a copy or a compressed file is recognised by its content.
-    for item in sorted(beside, key=lambda item: not position.same_inode(item.device, item.inode)):
+    # Its own inode is the surest sign, a copy or a compressed file is recognised by its content. When so little was
+    # read that another content may begin the same, the inode says nothing against an older copy.
+    told = position.offset >= TAIL
+    order = sorted(beside, key=_age)
+    order.sort(key=lambda item: told and not position.same_inode(item.device, item.inode))
+    for item in order:
         kind = _relation(item, position)
         if kind == "more" and holder is None and (not open_now or position.same_inode(item.device, item.inode)):
             holder = Step(item, position.moved(item.path, item.device, item.inode))
@@ -192,11 +197,13 @@ def plan(path: str, position: Position, done: Collection[Position], *, open_now:
     for item in sorted(beside, key=_age):
         if holder is not None and position.offset and _age(item) < _age(holder.sibling):
             continue
-        known = next((old for old in done if _is_finished(item, old)), None)
-        if known is None:
-            steps.append(Step(item))
-        elif known.same_inode(item.device, item.inode) and not item.compressed and item.size > known.offset:
-            steps.append(Step(item, known))  # it went on growing after it was let go
+        kinds = {_relation(item, old): old for old in done if old.offset}
+        if "same" in kinds or "part" in kinds:
+            continue
+        # Many a file begins like another: only the very file may have grown after it was let go.
+        known = kinds.get("more")
+        grown = known is not None and known.same_inode(item.device, item.inode)
+        steps.append(Step(item, known if grown else None))
     if holder is not None and not open_now:
         # A file that nothing was read of may have been copied before it was renamed.
         before = [step for step in steps if _age(step.sibling) < _age(holder.sibling)]
@@ -220,12 +227,6 @@ def _relation(item: Sibling, position: Position) -> str:
         if kind == "whole":
             return "more" if content.read(position.offset, 1) else "same"
         return kind
-
-
-def _is_finished(item: Sibling, old: Position) -> bool:
-    kind = _relation(item, old)
-    # Many a file begins like another; only a file that is no longer than what was read is taken for the same.
-    return kind in ("same", "part") or (kind == "more" and old.same_inode(item.device, item.inode))
 
 
 def _stat(path: str) -> Sibling | None:

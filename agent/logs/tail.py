@@ -85,6 +85,12 @@ class _Open:
     is_copy: bool = False
 
     @property
+    def is_linked(self) -> bool:
+        """Whether the file has a name."""
+        status = self.content.status()
+        return status is None or status.st_nlink > 0
+
+    @property
     def grows(self) -> bool:
         """Whether somebody may still write to it: neither a compressed file nor a copy is written to."""
         return not self.is_copy and self.content.status() is not None
@@ -243,7 +249,7 @@ class Tail:
             elif not self._move_on(current):
                 return
 
-    def _read_some(self, current: _Open) -> bytes | None:
+    def _read_some(self, current: _Open, *, whole_lines: bool = False) -> bytes | None:
         """The next bytes; empty at the end; None when what was read is no longer there."""
         position, content = current.position, current.content
         status = content.status()
@@ -258,6 +264,8 @@ class Tail:
         raw = content.read(position.offset - kept, kept + CHUNK)
         if raw[:kept] != current.tail:
             return None
+        if whole_lines:
+            raw = raw[: max(kept, raw.rfind(b"\n") + 1)]
         data = raw[kept:]
         if data:
             current.tail = raw[-TAIL:]
@@ -355,6 +363,8 @@ class Tail:
     def _succeed(self, position: Position, *, path_exists: bool) -> None:
         """Queue the file that holds ``position``, those that came after it, and the file at the path."""
         found, steps = self._plan(position, open_now=False)
+        if position.offset:
+            self._remember(position)  # a copy that holds no more than this is read already
         self._queue.extend(steps)
         if path_exists:
             self._queue_path()
@@ -415,16 +425,8 @@ class Tail:
         """
         if self._current is None or not self._current.grows:
             return 0.0
-        following = self._queue[0] if self._queue else None
-        if isinstance(following, Step):
-            return 0.0  # rotated twice since
-        status = following.content.status() if following is not None else None
-        at_path = _stat(self.path)
-        if status is None or at_path is None:
-            return self.rotate_wait
-        # Its writer has moved on when the next one has data, or was itself renamed already.
-        moved_on = status.st_size > 0 or (status.st_dev, status.st_ino) != (at_path.st_dev, at_path.st_ino)
-        return SETTLE if moved_on else self.rotate_wait
+        # Rotated twice since: its writer has moved on long ago.
+        return 0.0 if self._queue and isinstance(self._queue[0], Step) else SETTLE
 
     def _let_go(self, current: _Open, *, linger: bool) -> None:
         self._remember(current.position)
@@ -450,19 +452,26 @@ class Tail:
             self._break = self._midline
 
     def _read_lingering(self) -> list[Batch]:
+        """Whole lines that were written late to files that were renamed."""
         out = []
+        now = self.clock()
+        # A writer that was never told to reopen its log goes on with the old file, and the new one stays empty.
+        unused = self._current is not None and not self._current.position.offset
         for item in list(self._lingering):
-            data = b"" if self._midline else self._read_some(item)
+            last = now - item.changed_at > (self.rotate_wait if not unused or not item.is_linked else VANISHED)
+            data = b"" if self._midline else self._read_some(item, whole_lines=not last)
             if data:
                 self._remember(item.position)
                 whole = data if data.endswith(b"\n") else data + b"\n"
                 out.append(Batch(self.path, self.path, whole, self._saved()))
-            elif data is None or self.clock() - item.changed_at > self.rotate_wait:
+            elif data is None or (last and not unused) or not item.is_linked:
                 self._lingering.remove(item)
                 item.content.close()
         return out
 
     def _remember(self, position: Position) -> None:
+        if not position.offset:
+            return  # there is nothing in it to be read again
         kept = [
             item
             for item in self._done
