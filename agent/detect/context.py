@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from agent.detect.progress import ProgressTracker
 from agent.detect.stall import Point
@@ -19,6 +19,10 @@ __all__ = ["Explainer"]
 
 _BEFORE: Final = 300.0
 """Seconds before the onset that are called "before"."""
+_REPLAY: Final = (
+    "python -m reproducer verify --url URL-OF-A-REPLICA --load load.jsonl, before and after lowering the ceiling"
+)
+"""How the third check is run against a real server; docs/reproducer.md."""
 _SERIES_SPAN: Final = 900.0
 _SERIES_POINTS: Final = 60
 
@@ -54,16 +58,21 @@ class Explainer:
             context["deadline_source"] = verdict.stall.deadline_source
         if load:
             context["load"] = load
+        over = _overshoot(verdict)
+        if over is not None:
+            context["overshoot_tokens"] = over
         actions = [text for key, text in sorted(verdict.rule.annotations.items()) if key.startswith("action_")]
         values = _values(alert, verdict, tracker, context)
         annotations = {key: render(text, values) for key, text in verdict.rule.annotations.items()}
         if "summary" not in annotations:
             annotations["summary"] = _summary(alert, verdict, context)
+        if over is not None:
+            annotations["overshoot"] = f"{over} tokens over the budget"
         context["actions"] = [render(text, values) for text in actions]
         checklist = Checklist(
             stopped_with_queue=_stopped_with_queue(alert, verdict, tracker),
             follows_load=str(load.get("verdict", "unknown")),
-            smaller_budget_survives="not run",
+            smaller_budget_survives=f"not run: {_REPLAY}" if alert.family in CRITICAL_FAMILIES else "not run",
         )
         return replace(alert, annotations=annotations, context=context, checklist=checklist)
 
@@ -94,6 +103,15 @@ def _values(alert: Alert, verdict: Verdict, tracker: ProgressTracker, context: M
         "before": context["before"],
         "now": context["now"],
     }
+
+
+def _overshoot(verdict: Verdict) -> int | None:
+    """By how many tokens a step broke its budget, where the line says both numbers."""
+    fields = verdict.match.fields if verdict.match is not None else {}
+    try:
+        return int(fields["total"]) - int(fields["max"])
+    except (KeyError, ValueError):
+        return None
 
 
 def _summary(alert: Alert, verdict: Verdict, context: Mapping[str, Any]) -> str:
@@ -167,9 +185,18 @@ def _excluded(verdict: Verdict, tracker: ProgressTracker, after: list[Point], ab
     return out
 
 
-def _stopped_with_queue(alert: Alert, verdict: Verdict, tracker: ProgressTracker) -> Any:
+def _stopped_with_queue(alert: Alert, verdict: Verdict, tracker: ProgressTracker) -> Literal["yes", "no", "unknown"]:
+    """The first check: is work in flight, and has nothing completed since the onset (or the last line that speaks)?"""
     if alert.family not in CRITICAL_FAMILIES:
         return "no" if tracker.state in ("serving", "saturated", "idle") else "unknown"
-    if verdict.stall is None or not tracker.points:
+    since = (
+        verdict.stall.since if verdict.stall is not None else verdict.match.last if verdict.match is not None else None
+    )
+    looks = [p for p in tracker.points if since is not None and p.timestamp - p.step >= since]
+    if verdict.stall is not None and not looks:
+        looks = list(tracker.points)[-1:]
+    if not looks:
         return "unknown"
-    return "yes" if (tracker.points[-1].in_flight or 0.0) > 0 else "unknown"
+    if any((p.finished or 0.0) > 0 for p in looks):
+        return "no"
+    return "yes" if (looks[-1].in_flight or 0.0) > 0 else "unknown"
