@@ -109,19 +109,22 @@ class DripClock(Remembered):
     is a CUSUM whose steps are so unequal that only runs of slow looks ever reach its threshold.
     """
 
-    __slots__ = ("_pool", "_queue", "seconds", "since")
+    __slots__ = ("_pool", "_queue", "drops", "seconds", "since")
     _PLAIN: ClassVar = __slots__
     _TIMES: ClassVar = ("since",)
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.drops = 0
+        """Looks of this stretch that showed a few tokens: where tokens are counted at the end of a request only, a
+        stretch without completions shows none, and says nothing of speed."""
         self.since: float | None = None
         self._pool: float | None = None
         self._queue = 0.0
 
     def forget(self) -> None:
         """Start over."""
-        self.seconds, self.since, self._pool = 0.0, None, None
+        self.seconds, self.drops, self.since, self._pool = 0.0, 0, None, None
 
     def look(
         self,
@@ -130,11 +133,12 @@ class DripClock(Remembered):
         *,
         seen: bool,
         crawls: bool,
+        tokens: float,
         waiting: float,
         aborted: float,
         pool: float | None,
     ) -> None:
-        """``crawls``: nothing completed and the tokens of this look were next to none for each running request.
+        """``crawls``: nothing completed and the ``tokens`` of this look were next to none for each running request.
         ``aborted`` of the queue were given up since the last look."""
         filled = pool is not None and self._pool is not None and pool - self._pool > _POOL_GREW
         shrank = self.since is not None and waiting + aborted < self._queue
@@ -144,5 +148,6 @@ class DripClock(Remembered):
         if self.since is None:
             self.since, self._pool, self._queue = (timestamp - step if seen else timestamp), pool, waiting
         self._queue = min(self._queue, waiting)
+        self.drops += tokens > 0
         if seen:
             self.seconds += step

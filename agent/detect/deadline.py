@@ -7,7 +7,7 @@ between signs of progress, counted in busy time at the resolution at which we lo
 
 * the largest of n exchangeable gaps is exceeded by the next with probability 1/(n+1), whatever their law;
 * past that, an exponential tail is assumed with the scale that the largest gap tells, ``largest / ln(n + 1)``; the
-  deadline is the quantile of it that is passed once in ``gamma`` seconds of busy time, and a quarter more;
+  deadline is the quantile of it that is passed once in ``gamma`` seconds of busy time, and half as much again;
 * never under twice the largest gap and one look: that much is data, not assumption;
 * before the first gap there is nothing to learn from and a fixed, cautious deadline holds.
 
@@ -27,7 +27,7 @@ __all__ = ["GapHistory", "ProgressLimits"]
 
 GAMMA: Final = 30 * 86_400.0
 """One false alarm in 30 days of busy time, where the gaps obey the assumption."""
-_SAFETY: Final = 1.25
+_SAFETY: Final = 1.5
 """Gaps of a real engine are not independent; bench/detection.py says what this factor buys."""
 _MOST: Final = 200_000.0
 """Gaps that a level holds before it forgets half: a single long gap is remembered for 20 busy days at 5 s looks."""

@@ -8,8 +8,10 @@ from agent.detect.deadline import ProgressLimits
 from agent.detect.looks import Looks
 from agent.detect.stall import Stall, livelock, preempts
 
-__all__ = ["deadline", "evident", "full", "moving", "onset", "recovered"]
+__all__ = ["TURNS", "deadline", "evident", "full", "moving", "onset", "recovered"]
 
+TURNS: Final = 3
+"""Looks that saw the queue grow while nothing moved: gauges come from the loop, so it turns."""
 _SLACK: Final = 0.1
 """Share of the time between two looks by which they may come early: they are never quite on time."""
 
@@ -20,7 +22,13 @@ def deadline(looks: Looks, limits: ProgressLimits, *, evidence: bool = False) ->
         seen = 2 * looks.interval if looks.sight.last_metrics is not None else 0.0
         return max(limits.with_evidence, seen), "evidence"
     return looks.patience.deadline(
-        limits, looks.interval, looks.clock.lowest, transfer=looks.transfer, vanished=looks.vanished
+        limits,
+        looks.interval,
+        looks.clock.lowest,
+        budget=looks.facts.get("max_batched_tokens", 0.0),
+        turns=looks.turns >= TURNS,
+        transfer=looks.transfer,
+        vanished=looks.vanished,
     )
 
 
@@ -54,7 +62,8 @@ def moving(looks: Looks, limits: ProgressLimits) -> Stall | None:
     at = looks.points[-1].timestamp
     found = livelock(looks.points, at, looks.usual_speed, limits, looks.hole)
     drip = looks.drip
-    if found is None and drip.since is not None and drip.seconds + _SLACK * looks.interval >= limits.trickle:
+    dripped = drip.drops >= 2 and drip.seconds + _SLACK * looks.interval >= limits.trickle
+    if found is None and dripped and drip.since is not None:
         found = Stall(drip.since, at, "trickle", limits.trickle, "trickle")
     return found
 

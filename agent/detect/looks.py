@@ -39,12 +39,17 @@ _CLOCK_SET: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one look came to. ``gap``: a busy gap between signs of progress that ended here, under at least ``lowest``
-    requests. ``shift``: the clock of the signals was set by so many seconds. ``sleeping`` is None where unknown."""
+    """What one look came to.
+
+    ``gap``: a busy gap between signs of progress that ended here, under at least ``lowest`` requests, with ``turned``
+    looks that saw the queue grow. ``shift``: the clock of the signals was set by so many seconds. ``sleeping`` is None
+    where unknown.
+    """
 
     moved: bool
     gap: float | None = None
     lowest: float = 1.0
+    turned: int = 0
     restarted: bool = False
     shift: float = 0.0
     sleeping: bool | None = None
@@ -63,9 +68,11 @@ class Looks:
         self.patience = Patience()
         self.sizes = RequestSizes()
         self.usual = Usual()
-        """Tokens a second for each running request, in looks in which nothing completed."""
+        """Tokens a second for each running request."""
         self.last: float | None = None
         """Time of the last look that a verdict may rest on."""
+        self.turns = 0
+        """Looks since the last progress that saw the queue grow."""
         self.owed = False
         """The log's last stats line left work undone."""
         self.transfer = False
@@ -176,6 +183,8 @@ class Looks:
         lowest = self.clock.lowest or load or 1.0
         gap = self.clock.look(at, step, load or 0.0, seen=seen, moved=moved)
         running, waiting = now.get("requests_running"), now.get("requests_waiting", 0.0)
+        grew = bool(self.points) and waiting > (self.points[-1].waiting or 0.0)
+        turned, self.turns = self.turns, 0 if moved or not load else self.turns + grew
         deferred = now.get("requests_deferred", 0.0)
         self.transfer = deferred > 0 and not running and waiting <= deferred
         point = Point(
@@ -193,17 +202,26 @@ class Looks:
             progress=moved,
         )
         pace = speed(point)
-        crawls = pace is not None and point.finished == 0 and (load or 0.0) > 0 and pace <= CRAWL * self.usual_speed
-        self.drip.look(at, step, seen=seen, crawls=crawls, waiting=waiting, aborted=point.aborted, pool=point.kv)
+        crawls = pace is not None and pace < CRAWL * self.usual_speed and point.finished == 0 and bool(load)
+        self.drip.look(
+            at,
+            step,
+            seen=seen,
+            crawls=crawls,
+            tokens=generated or 0.0,
+            waiting=waiting,
+            aborted=point.aborted,
+            pool=point.kv,
+        )
         if moved:
-            self.patience.look(point, change.kv, self.facts.get("kv_cache_capacity_tokens"))
+            self.patience.look(point)
         if seen:
             self.sizes.look(point)
-            if pace and running and not point.finished and not crawls:
+            if pace and running and not crawls:
                 self.usual.add(pace)
         self.last = at
         self._keep(point)
-        return Look(moved=moved, gap=gap, lowest=lowest)
+        return Look(moved=moved, gap=gap, lowest=lowest, turned=turned)
 
     def _keep(self, point: Point) -> None:
         last = self.points[-1] if self.points else None
@@ -221,6 +239,7 @@ class Looks:
         """The silence up to here has a reason: it is owed to nobody."""
         self.clock.forget()
         self.drip.forget()
+        self.turns = 0
         self.owed = False
 
     def restart(self) -> None:
@@ -242,7 +261,7 @@ class Looks:
 
     # -- persistence -----------------------------------------------------------------------------------------
 
-    _PLAIN: Final = ("last", "owed", "transfer", "vanished", "disagreement")
+    _PLAIN: Final = ("last", "turns", "owed", "transfer", "vanished", "disagreement")
     _PARTS: Final = ("sight", "work", "clock", "drip", "patience", "sizes", "usual", "_page", "_lines")
 
     def snapshot(self) -> dict[str, Any]:

@@ -10,20 +10,22 @@ from agent.detect.state import Remembered
 
 __all__ = ["Patience"]
 
-_SLOWEST_PREFILL: Final = 1000.0
+_SLOW_PREFILL: Final = 3000.0
 """Prompt tokens a second that are assumed until more was seen."""
-_UNKNOWN_POOL: Final = 200_000.0
-"""Tokens of a KV pool whose size nobody told."""
 _PREFILL_SLACK: Final = 3.0
 """Prefill slows down with the length of the context."""
 _RATE_FADES: Final = 0.999
+_SETTLED: Final = 200.0
+"""Gaps after which a process is like its predecessors: a busy quarter of an hour at 5 s looks."""
+_TURNING: Final = 2.0
+"""Floors that a young process is given while its loop turns and schedules nothing."""
 
 
 class Patience(Remembered):
     """The deadline of one engine: all it ever showed, what this process showed, and what it is doing."""
 
-    __slots__ = ("_admitted", "_forgiven", "early", "history", "prefill_rate")
-    _PLAIN: ClassVar = ("_admitted", "_forgiven", "prefill_rate")
+    __slots__ = ("_forgiven", "_queue_lives", "early", "history", "prefill_rate")
+    _PLAIN: ClassVar = ("_forgiven", "_queue_lives", "prefill_rate")
 
     def __init__(self) -> None:
         self.history = GapHistory()
@@ -31,11 +33,14 @@ class Patience(Remembered):
         self.early = GapHistory()
         """Gaps of the present process: what it compiles on its first requests no earlier process foretells."""
         self.prefill_rate = 0.0
-        self._admitted = 0.0
+        """Prompt tokens a second, the most seen lately."""
         self._forgiven: float | None = None
+        self._queue_lives = False
 
-    def learn(self, gap: float, load: float) -> None:
-        """A busy gap ended with progress."""
+    def learn(self, gap: float, load: float, *, turned: bool = False) -> None:
+        """A busy gap ended with progress. ``turned``: its queue was seen to grow meanwhile, so that proves nothing here
+        (some front ends count the queue themselves)."""
+        self._queue_lives |= turned
         self.history.add(gap, load)
         self.early.add(gap, load)
 
@@ -53,25 +58,38 @@ class Patience(Remembered):
     def restarted(self) -> None:
         """A new process."""
         self.early = GapHistory()
-        self._admitted = 0.0
 
-    def look(self, point: Point, kv_rise: float, pool: float | None) -> None:
-        """A look with progress; ``kv_rise`` is the share of the pool (of ``pool`` tokens) taken since the last one."""
-        self._admitted = max(0.0, kv_rise) * (pool or _UNKNOWN_POOL)
+    def look(self, point: Point) -> None:
+        """A look with progress."""
         if point.prompted and point.step > 0:
             self.prefill_rate = max(self.prefill_rate * _RATE_FADES, point.prompted / point.step)
 
     def deadline(
-        self, limits: ProgressLimits, interval: float, load: float, *, transfer: bool, vanished: bool
+        self,
+        limits: ProgressLimits,
+        interval: float,
+        load: float,
+        *,
+        budget: float = 0.0,
+        turns: bool = False,
+        transfer: bool = False,
+        vanished: bool = False,
     ) -> tuple[float, str]:
-        """Busy seconds without progress that are called a stall now, and what set them. ``transfer``: all that is in
-        flight waits for something else than capacity. ``vanished``: signs of progress are gone from the page."""
+        """Busy seconds without progress that are called a stall now, and what set them.
+
+        ``budget``: tokens that one step may hold, 0 if unknown. ``turns``: the loop demonstrably goes round.
+        ``transfer``: all that is in flight waits for something else than capacity. ``vanished``: signs of progress are
+        gone from the page.
+        """
         known = self.history.deadline(limits, interval, load)
-        early = self.early.deadline(limits, interval)
+        early = self.early.deadline(limits, interval) if self.early.count < _SETTLED else known
+        if early[0] > limits.cold > 2 * self.early.largest + interval:
+            early = limits.cold, "cold"
+        if turns and not self._queue_lives and early[0] > _TURNING * limits.floor:
+            early = _TURNING * limits.floor, "turning"  # what turns does not compile
         best = max(known, early, key=lambda found: found[0]) if self.history.count else early
-        # An engine that prefills a prompt in one step shows the pool taken, then nothing until the first token.
-        rate = max(_SLOWEST_PREFILL, self.prefill_rate)
-        prefill = min(limits.ceiling, _PREFILL_SLACK * self._admitted / rate)
+        # An engine that does not cut prompts up shows nothing while one step prefills a long one.
+        prefill = min(limits.cold, _PREFILL_SLACK * budget / max(_SLOW_PREFILL, self.prefill_rate))
         if prefill > best[0]:
             best = prefill, "prefill"
         if transfer and limits.cold > best[0]:
