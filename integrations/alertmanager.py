@@ -106,6 +106,7 @@ class AlertmanagerPeer:
         self.skew: float | None = None
         """The peer's clock less ours in seconds, from its last answer."""
         self._sent_labels: dict[str, dict[str, str]] = {}
+        self._explained: dict[str, tuple[Alert, dict[str, str]]] = {}
 
     @property
     def resend_interval(self) -> float:
@@ -124,6 +125,7 @@ class AlertmanagerPeer:
                     outcome = _worse(outcome, self._push_batch(batch, now))
             if outcome.kind == "success":
                 self._sent_labels = {alert.fingerprint: label_set(alert) for alert in alerts}
+                self._explained = {key: kept for key, kept in self._explained.items() if key in self._sent_labels}
             return outcome
         except DeliveryError as error:
             return Outcome.from_error(error)
@@ -209,6 +211,13 @@ class AlertmanagerPeer:
         return objects
 
     def _annotations(self, alert: Alert, now: float) -> dict[str, str]:
+        """What explains the alert; kept from round to round, since most alerts do not change between two."""
+        known = self._explained.get(alert.fingerprint)
+        if known is None or known[0] != alert:
+            known = self._explained[alert.fingerprint] = (alert, self._explain(alert, now))
+        return known[1]
+
+    def _explain(self, alert: Alert, now: float) -> dict[str, str]:
         action = "resolve" if alert.state == "resolved" else "open"
         message = build(Notification("alertmanager", "", action, (alert,), now))  # type: ignore[arg-type]  # two literals
         found = {_NAME.sub("_", key): value for key, value in alert.annotations.items()}

@@ -7,6 +7,7 @@ https://discord.com/developers/docs/resources/webhook#execute-webhook
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from integrations.base import ConfigFault, DeliveryError, Notification, Outcome,
 from integrations.http import HttpClient, HttpConfig, HttpResponse, encode_json, parse_retry_after, reveal
 from integrations.limits import Discord
 from integrations.message import Message, build, fit
+from integrations.picture import FILE_NAME, draw_for
 from integrations.plain import evidence_lines, spark_lines
 from integrations.status import by_status
 from integrations.text import escaped, utf16
@@ -35,6 +37,7 @@ class DiscordConfig(ReceiverOptions):
     """One Discord channel."""
 
     webhook_url: Secret = field(metadata={"doc": "the URL is the credential"})
+    picture: bool = field(default=False, metadata={"doc": "a small picture of the course around the onset"})
     http_config: HttpConfig | None = None
 
 
@@ -66,7 +69,8 @@ class DiscordReceiver:
         ends = time.monotonic() + self._config.timeout
         known = notification.ref.get("message_id")
         if not isinstance(known, str) or notification.action == "open":
-            return self._call("POST", "", body, ends)
+            picture = draw_for(notification) if self._config.picture else None
+            return self._call("POST", "", body, ends, picture)
         edit = {key: value for key, value in body.items() if key != "username"}
         edited = self._call("PATCH", f"/messages/{known}", edit, ends)
         if edited.detail.startswith("404"):  # somebody deleted it
@@ -76,17 +80,20 @@ class DiscordReceiver:
         said = self._call("POST", "", {"content": line, "allowed_mentions": {"parse": []}}, ends)
         return Outcome.success() if said.kind == "success" else said
 
-    def _call(self, method: str, path: str, body: dict[str, Any], ends: float) -> Outcome:
+    def _call(self, method: str, path: str, body: dict[str, Any], ends: float, picture: bytes | None = None) -> Outcome:
         parts = urlsplit(reveal(self._config.webhook_url, "webhook_url"))
         if parts.scheme not in {"http", "https"}:
             raise ConfigFault("webhook_url is no http(s) URL")
         url = urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/") + path, "wait=true", ""))
+        data, content_type = encode_json(body), "application/json"
+        if picture is not None:
+            data, content_type = _with_file(data, picture)
         answer = self._client.request(
             method,
             url,
             timeout=max(0.5, ends - time.monotonic()),
-            body=encode_json(body),
-            headers={"Content-Type": "application/json"},
+            body=data,
+            headers={"Content-Type": content_type},
         )
         if answer.status == 429:
             return Outcome.retry("429", reason="rate_limited", after=_retry_after(answer))
@@ -97,6 +104,20 @@ class DiscordReceiver:
         if answer.status == 200 and not (isinstance(said, dict) and isinstance(said.get("id"), str)):
             return Outcome.retry("answered 200 but not as Discord does", reason="client", uncertain=not answer.complete)
         return Outcome.success(message_id=said["id"]) if isinstance(said, dict) and "id" in said else Outcome.success()
+
+
+def _with_file(data: bytes, picture: bytes) -> tuple[bytes, str]:
+    """Message and picture as one form: https://discord.com/developers/docs/reference#uploading-files"""
+    mark = hashlib.sha256(data + picture).hexdigest()[:32]
+    parts = (
+        b'Content-Disposition: form-data; name="payload_json"\r\nContent-Type: application/json\r\n\r\n' + data,
+        b'Content-Disposition: form-data; name="files[0]"; filename="'
+        + FILE_NAME.encode()
+        + b'"\r\nContent-Type: image/png\r\n\r\n'
+        + picture,
+    )
+    body = b"".join(b"--" + mark.encode() + b"\r\n" + part + b"\r\n" for part in parts)
+    return body + b"--" + mark.encode() + b"--\r\n", f"multipart/form-data; boundary={mark}"
 
 
 def _retry_after(answer: HttpResponse) -> float | None:

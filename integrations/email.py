@@ -34,6 +34,7 @@ from integrations.base import (
 )
 from integrations.http import TlsConfig, reveal
 from integrations.message import build, fit
+from integrations.picture import FILE_NAME, draw_for
 from integrations.plain import render_plain
 from integrations.text import clip, one_line
 
@@ -54,6 +55,7 @@ class EmailConfig(ReceiverOptions):
     auth_password: Secret | None = None
     require_tls: bool = field(default=True, metadata={"doc": "refuse to send without STARTTLS"})
     tls_config: TlsConfig = field(default_factory=TlsConfig)
+    picture: bool = field(default=False, metadata={"doc": "attach a small picture of the course around the onset"})
 
     def check(self) -> Iterable[tuple[str, str]]:
         host, _, port = self.smarthost.rpartition(":")
@@ -106,6 +108,9 @@ class EmailReceiver:
         mail["Auto-Submitted"] = "auto-generated"
         mail["X-Wedgewatch-Key"] = clip(one_line(notification.key).encode("ascii", "replace").decode(), 200)
         mail.set_content(text)
+        picture = draw_for(notification) if config.picture else None
+        if picture is not None:
+            mail.add_attachment(picture, maintype="image", subtype="png", filename=FILE_NAME)
         return mail
 
     def _send(self, mail: EmailMessage) -> Outcome:

@@ -233,6 +233,9 @@ def _facts(alert: Alert, notification: Notification) -> tuple[Fact, ...]:
     if deadline is not None:
         source = one_line(str(context.get("deadline_source", "")))
         facts.append(Fact("Deadline", f"{duration(deadline)} without progress" + (f" ({source})" if source else "")))
+    overshoot = alert.annotations.get("overshoot", "")
+    if overshoot:
+        facts.append(Fact("Overshoot", one_line(overshoot)))
     told = {"alertname", "failure", "severity", "server", "engine", "cluster", "engine_index", "rank"}
     labels = [f"{one_line(key)}={one_line(value)}" for key, value in sorted(alert.labels.items()) if key not in told]
     if labels:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from integrations.text import duration, number, sparkline
 
-__all__ = ["Spark", "as_number", "mapping", "span", "sparks"]
+__all__ = ["Course", "Spark", "as_number", "courses", "mapping", "span", "sparks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,30 +22,49 @@ class Spark:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Course:
+    """A signal over time, in the unit it is shown in."""
+
+    name: str
+    unit: str
+    points: tuple[tuple[float, float], ...]
+
+
 _COURSES: Final[tuple[tuple[str, str, bool, float, str], ...]] = (
-    # signal, name, is a counter, factor, unit
+    # signal, name, is a counter, factor, unit; of two of one name the first that is there
     ("requests_waiting", "waiting", False, 1.0, ""),
     ("requests_running", "running", False, 1.0, ""),
+    ("finished_per_minute", "finished", False, 1.0, "/min"),
     ("requests_finished_total", "finished", True, 60.0, "/min"),
+    ("tokens_per_second", "tokens/s", False, 1.0, ""),
     ("generation_tokens_total", "tokens/s", True, 1.0, ""),
     ("generation_tokens_per_second", "tokens/s", False, 1.0, ""),
     ("kv_cache_usage_ratio", "KV use", False, 100.0, "%"),
 )
 
 
-def sparks(series: Any) -> tuple[Spark, ...]:
-    """One line a signal, of those that are there: queue, running, completions, tokens, KV use."""
-    found: dict[str, Spark] = {}
+def courses(series: Any) -> list[Course]:
+    """The signals that a message shows, of those that are there: queue, running, completions, tokens, KV use."""
+    found: dict[str, Course] = {}
     for signal, name, counter, factor, unit in _COURSES:
         points = _points(mapping(series).get(signal))
         if counter:
             points = _rates(points)
-        if len(points) < 3 or name in found:
-            continue
-        values = [value * factor for _, value in points]
+        if len(points) >= 3 and name not in found:
+            found[name] = Course(name, unit, tuple((when, value * factor) for when, value in points))
+    return list(found.values())
+
+
+def sparks(series: Any) -> tuple[Spark, ...]:
+    """One line a signal."""
+    lines = []
+    for course in courses(series):
+        values = [value for _, value in course.points]
         first = sum(values[: max(1, len(values) // 4)]) / max(1, len(values) // 4)
-        found[name] = Spark(name, sparkline(values), f"{number(first)}{unit} -> {number(values[-1])}{unit}")
-    return tuple(found.values())
+        text = f"{number(first)}{course.unit} -> {number(values[-1])}{course.unit}"
+        lines.append(Spark(course.name, sparkline(values), text))
+    return tuple(lines)
 
 
 def span(series: Any) -> str:

@@ -11,19 +11,24 @@ https://docs.slack.dev/apis/web-api/rate-limits
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from agent.model import Secret
 from integrations.base import DeliveryError, Notification, Outcome, ReceiverOptions, Traits
 from integrations.http import HttpClient, HttpConfig, HttpResponse, parse_retry_after, reveal
 from integrations.message import build
+from integrations.picture import FILE_NAME, draw_for
 from integrations.slack_blocks import message_payload, reply_text
 from integrations.status import by_status
 
 __all__ = ["SlackConfig", "SlackReceiver"]
+
+_log = logging.getLogger(__name__)
 
 # https://docs.slack.dev/changelog/2016-05-17-changes-to-errors-for-incoming-webhooks and the methods' error lists.
 _CONTENT_REFUSED: Final = frozenset(
@@ -66,6 +71,9 @@ class SlackConfig(ReceiverOptions):
     channel: str = field(default="", metadata={"doc": "channel id (C0123ABCD) or name, with bot_token"})
     base_url: str = field(default="https://slack.com/api", metadata={"doc": "Web API, for GovSlack another one"})
     thread_replies: bool = field(default=True, metadata={"doc": "with bot_token: also say changes in the thread"})
+    picture: bool = field(
+        default=False, metadata={"doc": "with bot_token: a small picture in the thread; wants the scope files:write"}
+    )
     mention: str = field(
         default="", metadata={"doc": "put before critical messages, for example <!here>; default none"}
     )
@@ -76,6 +84,8 @@ class SlackConfig(ReceiverOptions):
             yield "", "give either api_url (a webhook) or bot_token with channel"
         if self.bot_token is not None and not self.channel:
             yield "bot_token", "bot_token wants a channel, for example channel: C0123ABCD"
+        if self.picture and self.bot_token is None:
+            yield "picture", "a webhook takes no upload; use bot_token, or leave picture out"
         if self.api_url is not None and self.channel:
             yield "channel", "a webhook posts to its own channel; leave channel out or use bot_token"
         if not self.base_url.startswith(("https://", "http://")):
@@ -126,7 +136,10 @@ class SlackReceiver:
         ends = time.monotonic() + self._config.timeout
         timestamp, channel = notification.ref.get("ts"), notification.ref.get("channel")
         if not (isinstance(timestamp, str) and isinstance(channel, str)) or notification.action == "open":
-            return self._call("chat.postMessage", {"channel": self._config.channel, **payload}, ends)
+            posted = self._call("chat.postMessage", {"channel": self._config.channel, **payload}, ends)
+            if posted.kind == "success" and self._config.picture:
+                self._upload(notification, posted.ref, ends)
+            return posted
         edit: dict[str, Any] = {"channel": channel, "ts": timestamp, **payload}
         edit.pop("unfurl_links", None)
         edit.pop("unfurl_media", None)
@@ -146,16 +159,47 @@ class SlackReceiver:
         # The reply's own ts must not replace the message's.
         return Outcome.success() if replied.kind == "success" else replied
 
-    def _call(self, method: str, body: dict[str, Any], ends: float) -> Outcome:
+    def _upload(self, notification: Notification, ref: Mapping[str, Any], ends: float) -> None:
+        """The picture, into the message's thread. The message is there by now, so whatever goes wrong is only noted.
+
+        https://docs.slack.dev/messaging/working-with-files#upload"""
+        picture = draw_for(notification)
+        if picture is None or "ts" not in ref or "channel" not in ref:
+            return
+        base, timeout = self._config.base_url.rstrip("/"), max(0.5, ends - time.monotonic())
+        form = urlencode({"filename": FILE_NAME, "length": len(picture)}).encode()
+        try:
+            asked = self._client.request(
+                "POST",
+                f"{base}/files.getUploadURLExternal",
+                timeout=timeout,
+                body=form,
+                headers={"Content-Type": "application/x-www-form-urlencoded", **self._authorization()},
+            )
+            said = asked.json()
+            if not (isinstance(said, dict) and said.get("ok") is True):
+                _log.info("slack: no picture (%s)", said.get("error") if isinstance(said, dict) else asked.status)
+                return
+            self._client.request("POST", str(said["upload_url"]), timeout=timeout, body=picture)
+            files = [{"id": said["file_id"], "title": "around the onset"}]
+            self._call(
+                "files.completeUploadExternal",
+                {"files": files, "channel_id": ref["channel"], "thread_ts": ref["ts"]},
+                ends,
+            )
+        except (DeliveryError, KeyError) as error:
+            _log.info("slack: no picture (%s)", error)
+
+    def _authorization(self) -> dict[str, str]:
         assert self._config.bot_token is not None
+        return {"Authorization": f"Bearer {reveal(self._config.bot_token, 'bot_token')}"}
+
+    def _call(self, method: str, body: dict[str, Any], ends: float) -> Outcome:
         answer = self._client.post_json(
             f"{self._config.base_url.rstrip('/')}/{method}",
             body,
             timeout=max(0.5, ends - time.monotonic()),
-            headers={
-                "Content-Type": "application/json; charset=utf-8",
-                "Authorization": f"Bearer {reveal(self._config.bot_token, 'bot_token')}",
-            },
+            headers={"Content-Type": "application/json; charset=utf-8", **self._authorization()},
         )
         if answer.status != 200:
             return by_status(answer, content_refused=frozenset({413}), retry_after=_retry_after(answer))

@@ -214,6 +214,8 @@ def send(request: Request, clock: Callable[[], float]) -> HttpResponse:
             ) as answer,
         ):
             received = clock()
+            if attempt.expired:  # cut off between status line and end of headers: no answer, whatever it began with
+                raise DeadlineExceeded(f"{request.where}: no complete answer within {request.timeout:g} s", sent=True)
             if 300 <= answer.status_code < 400 and answer.status_code != 304:
                 raise _redirected(request, answer)
             body, complete = _read(answer, request.body_limit)

@@ -40,6 +40,9 @@ class WebhookConfig(ReceiverOptions):
     )
     hmac_secret: Secret | None = field(default=None, metadata={"doc": "signs each request"})
     max_alerts: int = field(default=0, metadata={"doc": "at most so many alerts in a message; 0: 256", "minimum": 0})
+    allow_html: bool = field(
+        default=False, metadata={"doc": "take a web page for success; else it counts as a login page in between"}
+    )
     http_config: HttpConfig | None = None
 
 
@@ -68,7 +71,8 @@ class WebhookReceiver:
             answer = self._client.request(
                 "POST", reveal(self._config.url, "url"), timeout=self._config.timeout, body=body, headers=headers
             )
-            return by_status(answer, content_refused=frozenset({400, 413, 422}))
+            refused = frozenset({400, 413, 422})
+            return by_status(answer, content_refused=refused, html_is_fine=self._config.allow_html)
         except DeliveryError as error:
             return Outcome.from_error(error)
 

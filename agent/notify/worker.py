@@ -104,10 +104,8 @@ def coalesce(rows: Sequence[OutboxRow], target: Target) -> Said:
         return Said(action, tuple(rows), _merged(rows))  # type: ignore[arg-type]  # the planner's own words
     if last.action != "resolve":
         return Said("open", tuple(rows), _merged(rows))
-    if first.uncertain:
-        return Said("resolve", tuple(rows), _merged(rows))
     if not target.traits.late:
-        return Said("", tuple(rows), {})
+        return Said("resolve", tuple(rows), _merged(rows)) if first.uncertain else Said("", tuple(rows), {})
     if target.traits.keyed:  # a resolve without a trigger would be dropped by the service
         return Said("open", tuple(rows[:-1]), _merged(rows[:-1]))
     return Said("resolve", tuple(rows), _merged(rows), ("it fired and was over before this could be delivered",))
