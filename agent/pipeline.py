@@ -18,15 +18,13 @@ from agent.detect.server import ServerDetector
 from agent.logs.engine import Hit, LogEngine, LogStream, Matched
 from agent.logs.timestamps import YearReference
 from agent.metrics.stats_lines import StatsReader
-from agent.model import Alert, Sample
-from agent.rules.model import Condition, Matcher, RuleSet
+from agent.model import Alert, LogRecord, Sample
+from agent.rules.model import Condition, Matcher, RuleSet, StatsLine
 
 __all__ = ["Pipeline", "ServerSpec"]
 
-FACT_SIGNALS: Final = frozenset(
-    {"max_batched_tokens", "max_running_requests", "max_model_len_tokens", "kv_cache_capacity_tokens"}
-)
-"""Signals that a start block states once."""
+PACE: Final = 3
+"""Stats lines of one kind and replica that are read in a second of event time."""
 HOSTS: Final = frozenset({"unknown", "ray_serve", "dynamo", "nim", "triton"})
 """Engines in whose log another engine speaks: its lifecycle lines count too."""
 
@@ -50,6 +48,7 @@ class _Role:
     rule: int = 0
     stage: int = 0
     state: str = ""
+    number: int = 0
 
 
 class Pipeline:
@@ -91,6 +90,7 @@ class Pipeline:
             )
             for spec in servers
         }
+        self._pace: dict[tuple[str, str, str], tuple[int, int]] = {}
         self.rule_matches: dict[tuple[str, str], int] = {}
         self.rule_last_match: dict[str, float] = {}
 
@@ -109,10 +109,11 @@ class Pipeline:
                 if lifecycle.state == "received":
                     continue  # one line in ten of a busy log, and no verdict rests on it
                 self._register(lifecycle.condition, _Role("lifecycle", engine=name, state=lifecycle.state))
-            for stats in dialect.stats:
-                self._register(stats.condition, _Role("stats", engine=name))
-            for fact in dialect.facts:
-                self._register(Condition(any=(Matcher("regex", fact.regex),)), _Role("fact", engine=name))
+            for number, stats in enumerate(dialect.stats):
+                self._register(stats.condition, _Role("stats", engine=name, number=number))
+            for number, fact in enumerate(dialect.facts):
+                condition = Condition(any=(Matcher("regex", fact.regex),))
+                self._register(condition, _Role("fact", engine=name, number=number))
             for condition in dialect.detect_lines:
                 self._register(condition, _Role("detect", engine=name))
 
@@ -137,7 +138,7 @@ class Pipeline:
         detector.recognise(dialect)
         stages: dict[int, dict[int, Mapping[str, str]]] = {}
         absent: set[int] = set()
-        speakers: list[str] = []
+        numbers: list[_Role] = []
         phases: list[str] = []
         for hit, role in self._roles_of(matched.hits):
             if role.kind == "stage":
@@ -149,23 +150,46 @@ class Pipeline:
             elif role.kind == "lifecycle":
                 if (role.engine == detector.engine or detector.engine in HOSTS) and role.state not in phases:
                     phases.append(role.state)
-            elif role.engine not in speakers:
-                speakers.append(role.engine)
+            else:
+                numbers.append(role)
         instance = _instance(record.attributes.get("engine_index", ""))
         out: list[Alert] = []
         for state in phases:
             out += detector.on_lifecycle(state, record.timestamp, instance)
-        if speakers:
-            speaker = detector.engine if detector.engine in speakers else speakers[0]
-            for sample in self._stats.read(record, speaker):
-                if FACT_SIGNALS.issuperset(sample.values):
-                    out += detector.on_facts(sample.values, sample.timestamp, sample.instance)
-                else:
-                    out += detector.on_sample(sample)
+        if numbers:
+            out += self._on_numbers(detector, record, numbers)
         if stages or absent:
             self._count(stages, record.timestamp)
             out += detector.on_stages(record, stages, frozenset(absent))
         return out
+
+    def _on_numbers(self, detector: ServerDetector, record: LogRecord, roles: Sequence[_Role]) -> list[Alert]:
+        """A line in which the engine states numbers: read as its own engine's, else as the first's that knows it."""
+        engines = [role.engine for role in roles]
+        engine = detector.engine if detector.engine in engines else engines[0]
+        dialect = self.ruleset.dialects[engine]
+        out: list[Alert] = []
+        for role in roles:
+            if role.kind == "stats" and role.engine == engine:
+                sample = self._paced(dialect.stats[role.number], record)
+                if sample is not None:
+                    out += detector.on_sample(sample)
+        facts = [dialect.facts[role.number] for role in roles if role.kind == "fact" and role.engine == engine]
+        stated = self._stats.facts(facts, record) if facts else None
+        if stated is not None:
+            out += detector.on_facts(stated.values, stated.timestamp, stated.instance)
+        return out
+
+    def _paced(self, stats: StatsLine, record: LogRecord) -> Sample | None:
+        """Engines print up to hundreds of such lines a second; the first few of a second say what all of them say."""
+        instance = self._stats.speaker(stats, record) if stats.instance else record.attributes.get("rank", "")
+        key = (record.server, stats.name, instance)
+        second = int(record.timestamp)
+        last, count = self._pace.get(key, (0, 0))
+        if second == last and count >= PACE:
+            return None
+        self._pace[key] = (second, count + 1 if second == last else 1)
+        return self._stats.stats(stats, record)
 
     def _roles_of(self, hits: Iterable[Hit]) -> Iterable[tuple[Hit, _Role]]:
         for hit in hits:

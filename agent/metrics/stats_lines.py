@@ -6,7 +6,7 @@ numbers stand is data of the dialect; a line is read as loose ``key: value`` seg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Final
@@ -14,7 +14,7 @@ from typing import Any, Final
 import regex
 
 from agent.model import LogRecord, Sample
-from agent.rules.model import Condition, Dialect, Matcher, StatsLine, ValueTest
+from agent.rules.model import Condition, Dialect, Fact, Matcher, StatsLine, ValueTest
 
 __all__ = ["StatsReader"]
 
@@ -48,20 +48,29 @@ class StatsReader:
         if dialect is None:
             return []
         body = record.body[:MAX_TEXT]
-        samples = []
-        for stats in dialect.stats:
-            if _holds(stats.condition, record, body):
-                sample = _read_stats(stats, record, body)
-                if sample is not None:
-                    samples.append(sample)
-        facts = {}
-        for fact in dialect.facts:
-            value = _value(fact.regex, body, fact.scale)
-            if value is not None:
-                facts[fact.signal] = value
-        if facts:
-            samples.append(Sample(record.timestamp, record.server, "log", facts, _instance("", record, body)))
-        return samples
+        spoken = [stats for stats in dialect.stats if _holds(stats.condition, record, body)]
+        samples = [sample for stats in spoken if (sample := self.stats(stats, record)) is not None]
+        facts = self.facts(dialect.facts, record)
+        return [*samples, facts] if facts is not None else samples
+
+    @staticmethod
+    def stats(stats: StatsLine, record: LogRecord) -> Sample | None:
+        """What one stats line says; None when its numbers are not there (another line that quotes its words)."""
+        return _read_stats(stats, record, record.body[:MAX_TEXT])
+
+    @staticmethod
+    def facts(facts: Sequence[Fact], record: LogRecord) -> Sample | None:
+        """The numbers of the start block that a record prints, as one sample."""
+        body = record.body[:MAX_TEXT]
+        values = {fact.signal: value for fact in facts if (value := _value(fact.regex, body, fact.scale)) is not None}
+        if not values:
+            return None
+        return Sample(record.timestamp, record.server, "log", values, _instance("", record, body))
+
+    @staticmethod
+    def speaker(stats: StatsLine, record: LogRecord) -> str:
+        """Which replica a stats line speaks of, without reading the rest of it."""
+        return _instance(stats.instance, record, record.body[:MAX_TEXT])
 
 
 def _read_stats(stats: StatsLine, record: LogRecord, body: str) -> Sample | None:
