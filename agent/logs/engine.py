@@ -30,7 +30,7 @@ from agent.logs.records import TRACEBACK_MARKS
 from agent.logs.scan import MatcherName, Scanner, make_scanner, measure_speed
 from agent.logs.stream import Hit, LogStream, Matched
 from agent.logs.timestamps import YearReference
-from agent.logs.unwrap import ENVELOPES, PARTIAL_MARKS
+from agent.logs.unwrap import ALIASES, ENVELOPES, PARTIAL_MARKS
 from agent.rules.model import Condition, Dialect
 
 __all__ = ["Hit", "LogEngine", "LogStream", "Matched"]
@@ -145,12 +145,30 @@ class LogEngine:
         return f"{plan.scanner.name}: {len(plan.conditions)} patterns, {speed:.0f} MiB/s of CPU{slow}"
 
     def stream(
-        self, *, server: str, file: str, engine: str = "auto", first_line: int = 1, envelope: str = "auto"
+        self,
+        *,
+        server: str,
+        file: str,
+        engine: str = "auto",
+        first_line: int = 1,
+        envelope: str = "auto",
+        timezone: tzinfo | None = None,
     ) -> LogStream:
-        """A new input. ``engine`` is a dialect or ``auto``; ``envelope`` one of ENVELOPES. Raises ValueError."""
+        """A new input. ``engine`` is a dialect or ``auto``; ``envelope`` one of ENVELOPES or ALIASES; ``timezone`` the
+        zone of its stamps when it is not that of the others. Raises ValueError for an envelope that is neither.
+        """
+        envelope = ALIASES.get(envelope, envelope)
         if envelope not in ENVELOPES:
-            raise ValueError(f"envelope {envelope!r} is unknown, use one of {', '.join(ENVELOPES)}")
-        return LogStream(self, server=server, file=file, engine_name=engine, first_line=first_line, envelope=envelope)
+            raise ValueError(f"envelope {envelope!r} is unknown, use one of {', '.join((*ENVELOPES, *ALIASES))}")
+        return LogStream(
+            self,
+            server=server,
+            file=file,
+            engine_name=engine,
+            first_line=first_line,
+            envelope=envelope,
+            timezone=self.timezone if timezone is None else timezone,
+        )
 
     def stamp_search(self, engines: tuple[str, ...]) -> Any:
         """Finds, from its end backwards, where a line of a block may tell its time in one of those dialects."""

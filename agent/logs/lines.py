@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from agent.logs.decode import Decoder, Header, severity_name
 from agent.logs.patterns import NEWLINE
-from agent.logs.records import Line, is_exception_line
+from agent.logs.records import Line, holds_traceback, is_exception_line
 from agent.logs.timestamps import TimeContext, TimeFormat, YearReference, parse_rfc3339_prefix
 from agent.logs.unwrap import MARK, WEAK, Peeled, peel
 from agent.model import severity_number
@@ -190,7 +190,7 @@ class LineReader:
             if same and inherited.attributes:
                 attributes = {**inherited.attributes, **attributes}
             severity = severity_number(unwrapped.severity)
-            if severity < _ERROR and is_exception_line(unwrapped.text):
+            if severity < _ERROR and (is_exception_line(unwrapped.text) or holds_traceback(unwrapped.text)):
                 severity = _ERROR
             time, source = unwrapped.time, "envelope"
             if time is None:
@@ -212,6 +212,8 @@ class LineReader:
         if not severity and unwrapped.severity:
             severity = severity_number(unwrapped.severity)
             text = severity_name(severity)
+        if severity < _ERROR and holds_traceback(header.body):
+            text, severity = "ERROR", _ERROR
         return Line(
             number, unwrapped.text, header.body, time, source, text, severity, attributes,
             _writer(unwrapped.stream, attributes), True, header.engine,

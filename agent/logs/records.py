@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-__all__ = ["TRACEBACK_MARKS", "Group", "Grouper", "Line", "is_exception_line", "starts_group"]
+__all__ = ["TRACEBACK_MARKS", "Group", "Grouper", "Line", "holds_traceback", "is_exception_line", "starts_group"]
 
 TRACEBACK_MARKS: Final = (
     rb"Traceback \x28most recent call last\x29\x3a[\x09 ]*\n",
@@ -72,6 +72,11 @@ def is_exception_line(body: str) -> bool:
         and match["name"].rpartition(".")[2].endswith(_SUFFIXES)
         and match["name"] not in _NO_EXCEPTION
     )
+
+
+def holds_traceback(body: str) -> bool:
+    """Whether a body of several lines (a journal's message, a JSON record) has a traceback in it."""
+    return "\n" in body and _TRACEBACK in body
 
 
 def starts_group(body: str) -> bool:

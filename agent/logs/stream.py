@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import tzinfo
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -66,7 +67,15 @@ class LogStream:
     """
 
     def __init__(
-        self, engine: LogEngine, *, server: str, file: str, engine_name: str, first_line: int, envelope: str
+        self,
+        engine: LogEngine,
+        *,
+        server: str,
+        file: str,
+        engine_name: str,
+        first_line: int,
+        envelope: str,
+        timezone: tzinfo,
     ) -> None:
         self.server = server
         self.file = file
@@ -75,7 +84,7 @@ class LogStream:
         self.first_timestamp: float | None = None
         self._engine = engine
         self._auto = engine_name == "auto"
-        self._reader = LineReader(engine.decoder, engine.year_reference, engine.timezone, envelope)
+        self._reader = LineReader(engine.decoder, engine.year_reference, timezone, envelope)
         if not self._auto:
             self._reader.speaks(engine_name)
         self._plan: Plan = self._choose_plan()

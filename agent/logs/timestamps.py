@@ -113,19 +113,21 @@ class TimeContext:
     observed: float | None = None
     previous: float | None = None
     boot: float | None = None
+    zone_number: int = 0
+    """Tells zones apart, and is cheaper to hash than they are."""
+
+    def __post_init__(self) -> None:
+        self.zone_number = 0 if self.zone is UTC else id(self.zone)
 
 
 class TimeFormat:
-    """One way to write a time, compiled. :meth:`parse` gives Unix seconds, or None for what is no such time.
-
-    It remembers what it parsed, so one of them serves one zone.
-    """
+    """One way to write a time, compiled. :meth:`parse` gives Unix seconds, or None for what is no such time."""
 
     def __init__(self, pattern: str) -> None:
         """``pattern`` is a strptime pattern or one of TIME_KINDS. Raises TimeFormatError."""
         self.pattern = pattern
         self.has_year = self.has_date = self.has_zone = True
-        self._cache: dict[tuple[str, int, int], float] = {}
+        self._cache: dict[tuple[str, int, int, int], float] = {}
         self._regex: re.Pattern[str] | None = None
         if pattern not in TIME_KINDS:
             expression, fields = _compile(pattern)
@@ -148,7 +150,7 @@ class TimeFormat:
         # What a missing year resolves to changes with the reference by days at most: a day is fine enough for a key.
         around = context.near if context.near is not None else context.observed
         day = 0 if self.has_year or around is None else int(around // _DAY)
-        key = (text, day, context.reference.version)
+        key = (text, day, context.reference.version, context.zone_number)
         found = self._cache.get(key)
         if found is None:
             found = self._parse(text, context)

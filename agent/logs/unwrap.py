@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from agent.logs.patterns import NEWLINE, first_characters
 
-__all__ = ["ENVELOPES", "MARK", "PARTIAL_MARKS", "WEAK", "Peeled", "normalise", "peel"]
+__all__ = ["ALIASES", "ENVELOPES", "MARK", "PARTIAL_MARKS", "WEAK", "Peeled", "normalise", "peel"]
 
 MARK: Final = "\x02"
 """Begins a line that :func:`normalise` took out of a JSON envelope."""
@@ -156,6 +156,9 @@ _COMPILED: Final = tuple((kind, re.compile(pattern, re.ASCII | re.DOTALL)) for k
 WEAK: Final = frozenset({"compose", "slurm", "quote", "supervisord"})
 """Prefixes that ordinary text may begin with too: believed once what follows them was an engine's own line."""
 ENVELOPES: Final = ("auto", "none", "docker", "journald", *dict.fromkeys(kind for kind, _ in _PATTERNS))
+"""What may be asked for: ``auto`` sees by itself, ``none`` takes nothing off, a kind is believed at once."""
+ALIASES: Final[Mapping[str, str]] = {"raw": "none", "docker_json": "docker", "json": "auto"}
+"""Other names of the same, as configurations write them."""
 _STREAM_FIELDS: Final = ("stream", "pod", "container", "host", "unit", "pid", "process", "rank")
 _NO_ATTRIBUTE: Final = frozenset({"rest", "time", "flag", "severity"})
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
@@ -482,3 +483,17 @@ class TestBundledDialects:
 def _without_time(found: Matched) -> tuple[Any, ...]:
     record = replace(found.record, timestamp=0.0, attributes={}, time_source="line")
     return record, [(hit.condition, dict(hit.fields)) for hit in found.hits]
+
+
+def test_each_input_may_have_its_own_zone() -> None:
+    made = engine([contains("boom")])
+    times = []
+    for zone in (None, ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York")):
+        target = made.stream(server="s", file="f", timezone=zone)
+        times += [utc(m.record.timestamp) for m in read_all(target, [line("boom").encode()])]
+    assert times == ["2026-11-20 09:00:00", "2026-11-20 08:00:00", "2026-11-20 14:00:00"]
+
+
+@pytest.mark.parametrize("name", ["raw", "docker_json", "json", "cri"])
+def test_envelopes_by_the_names_of_a_configuration(name: str) -> None:
+    assert len(read([contains("boom")], "boom\n", envelope=name)) == 1
