@@ -261,11 +261,13 @@ class Store:
     def claim(self, receiver: str, now: float) -> list[OutboxRow]:
         """The most urgent page's undelivered rows, oldest first, marked as being sent; empty when nothing is due.
 
-        A page is due when its oldest undelivered row is: later rows of a page wait for earlier ones. The rows come
-        together so that the worker can say the present state once (:meth:`finish` takes them all).
+        A page is due when its oldest undelivered row is: later rows of a page wait for earlier ones, and all of it
+        waits while one is being sent. The rows come together so that the worker can say the present state once
+        (:meth:`finish` takes them all). Whoever claims must finish or retry; a dead process's claims are taken up at
+        the next start.
         """
         first = (
-            "SELECT page FROM outbox o WHERE receiver = ? AND state IN ('pending', 'sending') AND next_at <= ? "
+            "SELECT page FROM outbox o WHERE receiver = ? AND state = 'pending' AND next_at <= ? "
             "AND id = (SELECT min(id) FROM outbox WHERE page = o.page AND state IN ('pending', 'sending')) "
             "ORDER BY priority, attempts, id LIMIT 1"
         )
@@ -278,8 +280,7 @@ class Store:
                 if row is None:
                     return []
                 db.execute(
-                    "UPDATE outbox SET state = 'sending', attempts = attempts + 1 "
-                    "WHERE page = ? AND state IN ('pending', 'sending')",
+                    "UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE page = ? AND state = 'pending'",
                     (row["page"],),
                 )
                 rows = db.execute(
@@ -292,7 +293,7 @@ class Store:
     def next_due(self, receiver: str) -> float | None:
         """When the next undelivered row of a receiver may be tried; None when there is none."""
         rows = self._database.read(
-            "SELECT min(next_at) AS at FROM outbox WHERE receiver = ? AND state IN ('pending', 'sending')", receiver
+            "SELECT min(next_at) AS at FROM outbox WHERE receiver = ? AND state = 'pending'", receiver
         )
         at = rows[0]["at"]
         return None if at is None else float(at)

@@ -124,6 +124,13 @@ class Dispatcher:
         with self._lock:
             self._commit(self._planner.change(self._clock(), text, labels or {}))
 
+    def acknowledge(self, fingerprint: str, who: str = "") -> int:
+        """Somebody works on this alert: told where that means something. Returns to how many targets."""
+        with self._lock:
+            plan = self._planner.acknowledge(self._clock(), fingerprint, who, self._store.pages(open=True))
+            self._commit(plan)
+            return len(plan.rows)
+
     def mute(self, matchers: Sequence[str], seconds: float, *, comment: str = "", created_by: str = "") -> Silence:
         """Nobody is told of alerts that match, for so long. Raises ValueError for a text that is no matcher."""
         return add_mute(self._store, matchers, seconds, now=self._clock(), comment=comment, created_by=created_by)
@@ -296,11 +303,12 @@ class Dispatcher:
                 )
 
     def _end_worker(self, name: str) -> None:
-        self.workers.pop(name, None)
-        self.level_workers.pop(name, None)
+        worker = self.workers.pop(name, None) or self.level_workers.pop(name, None)
         thread = self._threads.pop(f"notify {name}", None)
         if thread is not None:
             thread.stop()
+        if worker is not None:
+            worker.wake()
 
     def _start_workers(self) -> None:
         for name, worker in self.workers.items():

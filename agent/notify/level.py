@@ -129,5 +129,11 @@ class LevelWorker:
         assert self._on_silences is not None
         try:
             self._on_silences(self.peer.peer, self.peer.silences())
-        except DeliveryError as error:  # the next round asks again; silences known so far hold until their end
+        except DeliveryError as error:
+            # The next round asks again; silences known so far hold until their end. That the peer cannot be reached is
+            # said now, not only when there is an alert to send.
             _log.info("%s: silences cannot be read (%s)", self.name, error)
+            self._on_event(Event(self.target.id, "retry", str(error), peer=self.peer.peer))
+            self.last_error = str(error)
+        else:
+            self._on_event(Event(self.target.id, "ok", peer=self.peer.peer))

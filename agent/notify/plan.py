@@ -108,6 +108,19 @@ class Planner:
                 plan.rows.append(OutboxRow(target.id, -len(plan.pages), "change", body, now, priority=2))
         return plan
 
+    def acknowledge(self, now: float, fingerprint: str, who: str, pages: Sequence[Page]) -> Plan:
+        """Somebody works on an alert: for PagerDuty, which knows the word, in every open page with that alert."""
+        plan = Plan()
+        for page in pages:
+            target = self.targets.get(page.receiver)
+            if target is None or target.kind != "pagerduty" or fingerprint not in members_of(page):
+                continue
+            seq = int(page.body.get("seq", 0)) + 1
+            plan.pages.append(replace(page, body={**page.body, "seq": seq}, updated=now))
+            said = {"seq": seq, "notes": [f"acknowledged by {who}" if who else "acknowledged"], "alerts": []}
+            plan.rows.append(OutboxRow(page.receiver, page.id, "acknowledge", said, now))
+        return plan
+
     # -- pages that are open ---------------------------------------------------------------------------------------
 
     def _follow_up(

@@ -184,8 +184,12 @@ class Worker:
         kept = [row.id for row in rows if row not in said.rows]
         if kept:
             self._store.retry(kept, at=0.0)
-        notification = self._notification(said, page, now)
-        self._settle(said, page, notification, self._attempt(notification), now)
+        try:
+            notification = self._notification(said, page, now)
+            self._settle(said, page, notification, self._attempt(notification), now)
+        except BaseException:  # this thread is started anew, and what it had claimed must not wait for ever
+            self._store.retry([row.id for row in said.rows], at=now + BACKOFF_MAX, uncertain=True)
+            raise
         return max(0.0, self._not_before - self._clock())
 
     def _notification(self, said: Said, page: Page, now: float) -> Notification:

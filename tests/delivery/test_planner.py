@@ -591,3 +591,20 @@ def test_a_thousand_open_alerts_are_planned_in_one_look() -> None:
         assert len(told.alerts) == 1000
         assert sum(1 for item in told.alerts if item.stages) == 20, "lines of the first twenty only: nobody reads more"
         assert isinstance(resolved(items[0], T), Alert)
+
+
+def test_an_acknowledgement_reaches_pagerduty_and_nobody_else() -> None:
+    pager = ScriptedReceiver(PAGER, kind="pagerduty")
+    made = {"chat": ScriptedReceiver(CHAT), "pager": pager}
+    tree = Route(
+        receiver="chat", group_wait=0.0, routes=(Route(receiver="chat", continue_=True), Route(receiver="pager"))
+    )
+    with World(made, tree) as world:
+        world.fire(alert())
+        world.run(2)
+        assert world.dispatcher.acknowledge("fp-trtllm-0", "alex") == 1
+        assert world.dispatcher.acknowledge("fp-unknown") == 0
+        world.run(2)
+        assert pager.actions == ["open", "acknowledge"]
+        assert pager.told[1].key == pager.told[0].key
+        assert world.receivers["chat"].actions == ["open"]

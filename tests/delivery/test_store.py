@@ -109,6 +109,17 @@ def test_the_urgent_page_goes_first_and_a_poisoned_one_starves_nobody(tmp_path: 
         assert store.claim("other/x", T) == []
 
 
+def test_what_is_being_sent_is_claimed_by_nobody_else(tmp_path: Path) -> None:
+    """A reload starts a second worker while the first is still in an attempt."""
+    with Store(tmp_path) as store:
+        (number,) = store.commit(pages=[page()], outbox=[row()])
+        assert store.claim("team/x", T)
+        store.commit(outbox=[row(page=number, action="resolve")])
+        assert store.claim("team/x", T) == []
+        store.finish([1])
+        assert [item.action for item in store.claim("team/x", T)] == ["resolve"]
+
+
 def test_what_a_dead_process_was_sending_goes_again_and_is_marked(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.commit(pages=[page()], outbox=[row()])

@@ -194,3 +194,17 @@ def test_requests_and_failures_are_counted() -> None:
     assert bench.meter.of("notifications_failed_total", "server") == 1
     assert bench.meter.of("notifications_total") == 1
     assert bench.meter.of("receiver_up", "t") == 1
+
+
+def test_a_worker_that_dies_lets_go_of_what_it_had_claimed() -> None:
+    """Its thread is started anew; the message must not wait for a restart of the process."""
+    bench = Bench()
+    bench.page("open")
+    bench.receiver.answers = [KeyboardInterrupt()]
+    with pytest.raises(KeyboardInterrupt):
+        bench.worker.step(T)
+    assert bench.states() == ["pending"]
+    bench.clock.advance(61)
+    bench.worker.step(bench.clock.now)
+    assert bench.states() == ["sent"]
+    assert bench.receiver.told[-1].uncertain
