@@ -82,7 +82,8 @@ class Daemon:
             stderr=subprocess.DEVNULL,
             stdin=subprocess.DEVNULL,
         )
-        threading.Thread(target=self._read, daemon=True).start()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
 
     def sign(self) -> str:
         """The first critical alert, pending or firing; empty while there is none."""
@@ -100,6 +101,9 @@ class Daemon:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self.reader.join(timeout=10)
+        if self.process.stdout:
+            self.process.stdout.close()
         self.scratch.cleanup()
 
     def _read(self) -> None:

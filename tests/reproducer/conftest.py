@@ -6,6 +6,7 @@ import io
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -27,11 +28,13 @@ def cache() -> Path:
 
 
 @pytest.fixture
-def light_server() -> Iterator[Callable[..., tuple[Server, io.StringIO]]]:
+def light_server() -> Iterator[Callable[..., tuple[Server, TextIO]]]:
     servers: list[Server] = []
 
-    def make(config: Config, voice: str = "vllm", after_crash: AfterCrash | None = None) -> tuple[Server, io.StringIO]:
-        text = io.StringIO()
+    def make(
+        config: Config, voice: str = "vllm", after_crash: AfterCrash | None = None, stream: TextIO | None = None
+    ) -> tuple[Server, TextIO]:
+        text = stream or io.StringIO()
         speaker = VOICES[voice](text)
         scheduler = Scheduler(config)
         engine = Engine(scheduler, Guess(scheduler, config.seed, 0.7), speaker, after_crash=after_crash)
