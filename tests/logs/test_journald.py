@@ -52,7 +52,11 @@ class Running:
 
     def expect(self, done: Callable[[], bool]) -> None:
         with self.changed:
-            assert self.changed.wait_for(done, timeout=20.0), (self.messages(), self.notices)
+            for _ in range(400):
+                if done():
+                    return
+                self.changed.wait(0.05)
+            raise AssertionError((self.messages(), self.notices))
 
     def __enter__(self) -> Running:
         self.thread.start()
