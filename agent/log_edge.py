@@ -16,6 +16,9 @@ from typing import Any, Final
 from agent.config import Config
 from agent.config.servers import LogSource
 from agent.logs.follow import Batch, Follower, FollowSpec, Notice, follow
+from agent.logs.sources.journald import Journal
+from agent.logs.sources.kubernetes import ApiAccess, PodLogs
+from agent.logs.sources.piece import Piece
 from agent.logs.wake import make_waker
 from agent.telemetry import Telemetry
 from agent.web.view import SourceView
@@ -210,9 +213,83 @@ class _Stdin(_Source):
             self.put(f"{self.server}\x1fstdin", "-", data, None)
 
 
+class _Lines(_Source):
+    """A source that hands over whole lines by itself: the journal, pods."""
+
+    def __init__(
+        self, server: str, number: int, source: LogSource, positions: Mapping[str, Any], put: Put, telemetry: Telemetry
+    ) -> None:
+        super().__init__(server, number, source, put, telemetry)
+        self._prefix = f"{server}\x1f{self.kind}:"
+        mine = {
+            key.removeprefix(self._prefix): value for key, value in positions.items() if key.startswith(self._prefix)
+        }
+        self._reader = self._open(mine)
+        self._keys: set[str] = set()
+
+    def _open(self, positions: Mapping[str, Any]) -> Journal | PodLogs:
+        raise TypeError(f"{type(self).__name__} reads nothing")
+
+    def work(self, stop: threading.Event) -> None:
+        """Read until told to stop."""
+        self._reader.run(stop, self._deliver, self._note)
+
+    def _deliver(self, piece: Piece) -> None:
+        self._keys.add(piece.key)
+        self.put(self._prefix + piece.key, piece.key, piece.data, dict(piece.position))
+
+    def _note(self, notice: Notice) -> None:
+        (log.warning if notice.kind in _LOUD else log.info)("%s", notice.text)
+        self.error = "" if notice.kind in ("found", "recovered") else notice.text
+
+    def files(self) -> list[str]:
+        return sorted(self._keys)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+class _Journal(_Lines):
+    """A unit's entries in the systemd journal."""
+
+    kind = "journald"
+
+    def _open(self, positions: Mapping[str, Any]) -> Journal:
+        unit = self.source.journald or ""
+        arguments = ("-u", unit) if unit else ()
+        return Journal(unit, arguments, positions.get(unit), from_end=self.source.start_at == "end")
+
+    def label(self) -> str:
+        return self.source.journald or self.kind
+
+
+class _Pods(_Lines):
+    """Pods through the Kubernetes API."""
+
+    kind = "kubernetes"
+
+    def _open(self, positions: Mapping[str, Any]) -> PodLogs:
+        pods = self.source.kubernetes
+        assert pods is not None, "made for sources of pods"
+        given = {"server": pods.api_server, "token_file": pods.token_file, "ca_file": pods.ca_file}
+        access = ApiAccess(namespace=pods.namespace, **{name: value for name, value in given.items() if value})
+        return PodLogs(
+            access, pod=pods.pod, selector=pods.selector, container=pods.container, positions=positions,
+            from_end=self.source.start_at == "end",
+        )  # fmt: skip
+
+    def label(self) -> str:
+        pods = self.source.kubernetes
+        return (pods.selector or pods.pod or self.kind) if pods is not None else self.kind
+
+
 def _make(
     server: str, number: int, source: LogSource, positions: Mapping[str, Any], put: Put, telemetry: Telemetry
 ) -> _Source:
     if source.path is not None:
         return _Files(server, number, source, positions, put, telemetry)
+    if source.journald is not None:
+        return _Journal(server, number, source, positions, put, telemetry)
+    if source.kubernetes is not None:
+        return _Pods(server, number, source, positions, put, telemetry)
     return _Stdin(server, number, source, put, telemetry)
