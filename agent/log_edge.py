@@ -11,17 +11,19 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from agent.config import Config
 from agent.config.servers import LogSource
 from agent.logs.follow import Batch, Follower, FollowSpec, Notice, follow
-from agent.logs.sources.journald import Journal
-from agent.logs.sources.kubernetes import ApiAccess, PodLogs
 from agent.logs.sources.piece import Piece
 from agent.logs.wake import make_waker
 from agent.telemetry import Telemetry
 from agent.web.view import SourceView
+
+if TYPE_CHECKING:
+    from agent.logs.sources.journald import Journal
+    from agent.logs.sources.kubernetes import PodLogs
 
 __all__ = ["LogBytes", "LogEdge"]
 
@@ -255,6 +257,8 @@ class _Journal(_Lines):
     kind = "journald"
 
     def _open(self, positions: Mapping[str, Any]) -> Journal:
+        from agent.logs.sources.journald import Journal
+
         unit = self.source.journald or ""
         arguments = ("-u", unit) if unit else ()
         return Journal(unit, arguments, positions.get(unit), from_end=self.source.start_at == "end")
@@ -269,6 +273,9 @@ class _Pods(_Lines):
     kind = "kubernetes"
 
     def _open(self, positions: Mapping[str, Any]) -> PodLogs:
+        # Brings TLS with it, which a daemon that follows files may never need.
+        from agent.logs.sources.kubernetes import ApiAccess, PodLogs
+
         pods = self.source.kubernetes
         assert pods is not None, "made for sources of pods"
         given = {"server": pods.api_server, "token_file": pods.token_file, "ca_file": pods.ca_file}
