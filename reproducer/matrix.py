@@ -190,7 +190,7 @@ def watched(quick: bool, tell: Tell) -> str:
 
 def published(quick: bool, tell: Tell) -> str:
     """The reported matrix and ours."""
-    cells = published_matrix(seeds=3 if quick else 20, tell=tell)
+    cells = published_matrix(seeds=3 if quick else 10, tell=tell)
     rows = []
     for cell in cells:
         switch = "on" if cell.reuse else "off"
