@@ -48,7 +48,7 @@ class Supervised:
             try:
                 self._work(self._stop)
                 return
-            except Exception as error:  # noqa: BLE001 - the boundary that keeps one edge's fault from the others
+            except Exception as error:
                 self.deaths += 1
                 self.last_error, self.last_death = f"{type(error).__name__}: {error}", time.time()
                 log.exception("thread %s died and is started again in %.0f s", self.name, pause)
