@@ -98,6 +98,7 @@ class Engine:
         self.inbox: Inbox = inbox or queue.SimpleQueue()
         self.tickets: dict[int, Ticket] = {}
         self.numbers = count()
+        self.door = threading.Lock()  # many front-end threads come in at once
         self.down = ""  # why the engine is known not to serve
         self.crash: dict[str, object] = {}
         self.stopping = False
@@ -147,7 +148,8 @@ class Engine:
                 f"{len(prompt) + max_new} tokens ({len(prompt)} in the messages, {max_new} in the completion)."
             )
         ticket = Ticket(Request(next(self.numbers), prompt, max_new, stop_token), self.clock())
-        self.stats.accepted += 1
+        with self.door:
+            self.stats.accepted += 1
         self.inbox.put(ticket)
         return ticket
 

@@ -299,10 +299,10 @@ def _wedges(config: Config, users: int, seed: int, steps: int) -> bool:
     return bool(simulate(config.with_(seed=seed), population, users=users, steps=steps).wedged)
 
 
-def _scan(name: str, seed: int) -> tuple[list[dict[str, Any]], float]:
+def _scan(name: str, seed: int, minutes: float = 0.0) -> tuple[list[dict[str, Any]], float]:
     """(each alert's last firing line, time of the last step) of a scenario under ``wedgewatch scan``."""
     scenario = SCENARIOS[name]
-    world = scenario.build(seed).run(scenario.minutes)
+    world = scenario.build(seed).run(minutes or scenario.minutes)
     with tempfile.TemporaryDirectory() as folder:
         log, metrics = Path(folder, "server.log"), Path(folder, "metrics.om")
         log.write_text(world.log())

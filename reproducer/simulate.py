@@ -61,6 +61,7 @@ class Outcome:
             "waiting": self.waiting,
             "running": self.running,
             "preemptions": self.preemptions,
+            "first_shortage": self.first_shortage,
         }
 
 

@@ -90,7 +90,7 @@ def load_models(
         fcntl.flock(lock, fcntl.LOCK_EX)  # who comes second waits and reads what the first has learned
         if not path.exists():
             say(f"training target ({_size(target)} parameters) and draft model ({_size(drafter)}), once, about 30 s")
-            slow = train(target, texts(seed, 6, where), steps)
+            slow = train(target, texts(seed, 6, where), steps, lr=3e-3 * 96 / shape.width)
             fast = train(drafter, windows(seed, 256, where), steps)
             say(f"trained: target {slow:.2f}, draft model {fast:.2f} nats per byte; kept in {path.parent}")
             unfinished = path.with_suffix(".part")

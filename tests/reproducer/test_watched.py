@@ -1,0 +1,29 @@
+"""wedgewatch against the reproducer, in virtual time: each failure by its name, and nothing else by that name.
+
+Campaigns run twenty seeds of every scenario (python -m reproducer matrix watched); here it is one of each.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("agent.cli", reason="the daemon is not here")
+
+from reproducer.matrix import _scan
+from reproducer.siblings import SCENARIOS
+
+PROFILES = ("draft", "reuse", "deadlock", "prefill", "transfer", "oversize")
+OTHERS = ("recovered", "idle", "disconnects", "engine-dead", "long-prefill")
+
+
+@pytest.mark.parametrize("name", [*PROFILES, *OTHERS])
+def test_it_is_named_rightly(name: str) -> None:
+    scenario = SCENARIOS[name]
+    fired, _ = _scan(name, 3, minutes=5.5)
+    pages = [alert for alert in fired if alert["severity"] == "critical"]
+    assert {alert["failure"] for alert in fired} - set(scenario.pages) <= set(scenario.warnings)
+    assert bool(pages) == bool(scenario.pages)
+    for alert in pages:
+        assert alert["failure"] in scenario.pages
+        if name in PROFILES:
+            assert alert["confidence"] == "confirmed"
