@@ -22,6 +22,7 @@ from agent.detect.signals import SignalStore
 from agent.detect.verdict import NAMELESS, Verdict, contradicted, critical_verdict, name_rank
 from agent.model import CRITICAL_FAMILIES, FAILURE_FAMILY, Alert, Confidence, LogRecord, Sample, alert_fingerprint
 from agent.rules.model import Rule
+from agent.rules.templates import render
 
 __all__ = ["ServerDetector"]
 
@@ -442,7 +443,12 @@ class ServerDetector:
         return live.resolved_at is not None and now < live.resolved_at + rule.cooldown
 
     def _inhibited(self, instance: str, rule: Rule) -> bool:
-        """A warning about an engine that is already paged for says nothing new."""
+        """Another open alert says it already: its rule ``inhibits`` this one (by name or failure), or the engine is paged
+        for and this is a lesser trouble of the same engine."""
+        firing = {alert.alertname for alert in self.open_alerts() if alert.state == "firing"}
+        for other in self._rules:
+            if other.alert in firing and (rule.alert in other.inhibits or rule.failure in other.inhibits):
+                return True
         incident = self._incidents.get(instance)
         if incident is None or incident.current is None or incident.current.confidence == "suspected":
             return False
@@ -467,7 +473,7 @@ class ServerDetector:
         labels: dict[str, str] = {
             **self.external_labels,
             **self.labels,
-            **{k: v for k, v in rule.labels.items() if v},
+            **self._rule_labels(verdict, instance, live),
             "alertname": rule.alert,
             "failure": rule.failure,
             "severity": rule.severity,
@@ -502,6 +508,27 @@ class ServerDetector:
             due,
             rule.keep_firing_for,
         )
+
+    def _rule_labels(self, verdict: Verdict, instance: str, live: LiveAlert) -> dict[str, str]:
+        """The rule's own labels. A template is filled once: labels identify, an open alert keeps what it began with."""
+        known = live.current.labels if live.current is not None and live.current.alertname == verdict.rule.alert else {}
+        match = verdict.match
+        values = {
+            "server": self.name,
+            "engine": self.engine,
+            "engine_index": instance,
+            "rank": match.rank if match is not None else "",
+            "alertname": verdict.rule.alert,
+            "failure": verdict.rule.failure,
+            "severity": verdict.rule.severity,
+            "fields": match.fields if match is not None else {},
+            "labels": {**self.external_labels, **self.labels},
+        }
+        return {
+            name: known.get(name, render(text, values)) if "{{" in text else text
+            for name, text in verdict.rule.labels.items()
+            if text
+        }
 
     def open_alerts(self) -> list[Alert]:
         """Every alert that is pending or firing."""

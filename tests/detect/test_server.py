@@ -91,8 +91,9 @@ class Story:
     def line(self, rule: Rule, index: int, text: str = "line", **attributes: str) -> Story:
         record = LogRecord(self.now + 0.1, text, "llama-0", "server.log", 7, "ERROR", 17, attributes)
         hits = {number: {index: {}} for number, known in enumerate(self.detector._rules) if known is rule}
-        if rule is BUDGET and index == SYMPTOM:
-            hits[3] = {0: {}}  # the same line is the symptom of its harmless sibling
+        for number, known in enumerate(self.detector._rules):
+            if known is RECOVERED and rule is BUDGET and index == SYMPTOM:
+                hits[number] = {0: {}}  # the same line is the symptom of its harmless sibling
         self.alerts += self.detector.on_stages(record, hits)
         return self
 
@@ -278,6 +279,22 @@ def test_overload_is_a_warning_after_its_time_and_silent_while_paged_for() -> No
     (warning,) = story.fired("warning").values()
     assert warning.failure == "overload"
     assert story.fired() == {}
+
+
+def test_a_label_template_is_filled_once_and_kept() -> None:
+    # S (rank 3) ... the label stays while the alert is open, whatever later lines say
+    labelled = replace(BUDGET, labels={"shard": "rank-{{ rank }}"})
+    story = Story((labelled, DEAD, SILENT, RECOVERED, OVERLOAD)).looks(HEALTHY)
+    story.line(labelled, SYMPTOM, rank="3").looks("x" * 10)
+    assert story.page.labels["shard"] == "rank-3"
+
+
+def test_a_rule_may_inhibit_another() -> None:
+    # the queue is long for an hour, and the rule about that is silenced by a firing one that names it
+    noisy = replace(OVERLOAD, alert="QueueLong", failure="early_warning", for_seconds=120)
+    louder = replace(OVERLOAD, for_seconds=60, inhibits=("QueueLong",))
+    story = Story((BUDGET, DEAD, SILENT, louder, noisy)).looks("." * 200, waiting=40)
+    assert {a.alertname for a in story.fired("warning").values()} == {"Overload"}
 
 
 def test_cooldown_keeps_a_flapping_rule_quiet() -> None:
