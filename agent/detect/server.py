@@ -16,18 +16,17 @@ from agent.detect.alerts import Finding, LiveAlert
 from agent.detect.context import Explainer
 from agent.detect.deadline import ProgressLimits
 from agent.detect.fingerprint import FingerprintMatcher, Match
+from agent.detect.identity import Identity
 from agent.detect.onset import OnsetLedger
 from agent.detect.progress import ProgressTracker
 from agent.detect.signals import SignalStore
 from agent.detect.verdict import NAMELESS, Verdict, contradicted, critical_verdict, name_rank
-from agent.model import CRITICAL_FAMILIES, FAILURE_FAMILY, Alert, Confidence, LogRecord, Sample, alert_fingerprint
+from agent.detect.warnings import WarningBook
+from agent.model import CRITICAL_FAMILIES, FAILURE_FAMILY, Alert, LogRecord, Sample
 from agent.rules.model import Rule
-from agent.rules.templates import render
 
 __all__ = ["ServerDetector"]
 
-_ONE_TIME: Final = 300.0
-"""Seconds for which a warning about a single line stays up."""
 _LONGEST_LOOK: Final = 60.0
 """Seconds between two looks beyond which the time between them is a hole, not healthy time."""
 _AFTER_RESTART: Final = 15.0
@@ -51,7 +50,7 @@ class ServerDetector:
         self.configured_engine = engine
         self.recognised_engine = ""
         self.labels = dict(labels or {})
-        self.external_labels = dict(external_labels or {})
+        self.identity = Identity(name, self.labels, dict(external_labels or {}))
         self.limits = limits or ProgressLimits()
         self.now = 0.0
         self.trackers: dict[str, ProgressTracker] = {}
@@ -64,8 +63,7 @@ class ServerDetector:
         }
         self._incidents: dict[str, LiveAlert] = {}
         self._incident_restarts: dict[str, int] = {}
-        self._warnings: dict[tuple[int, str], LiveAlert] = {}
-        self._warning_since: dict[tuple[int, str], float] = {}
+        self._warnings = WarningBook(self._finding, lambda rule, instance: self._holds(rule, instance)())
         self._due: dict[str, float] = {}
         self._judged_second = -1
         self._ended = False
@@ -185,7 +183,7 @@ class ServerDetector:
         for tracker in self.trackers.values():
             tracker.ended()
         for _ in range(64):
-            times = [t for t in (*self._due.values(), *self._line_warning_times()) if t > self.now]
+            times = [t for t in (*self._due.values(), *self._warnings.line_times(self._rules)) if t > self.now]
             if not times:
                 break
             out += self._at(min(times))
@@ -198,12 +196,7 @@ class ServerDetector:
         for key, live in self._incidents.items():
             if live.healthy_since is not None:
                 times.append(live.healthy_since + self._hold_for(key, live))
-        for (index, instance), live in self._warnings.items():
-            if live.current is not None and live.healthy_since is not None:
-                times.append(live.healthy_since + live.keep_firing_for)
-            since = self._warning_since.get((index, instance))
-            if since is not None and not live.firing:
-                times.append(since + self._rules[index].for_seconds)
+        times += self._warnings.times(self._rules)
         times += [t for t in (tracker.next_deadline() for tracker in self.trackers.values()) if t is not None]
         later = [t for t in times if t > self.now]
         return min(later, default=None)
@@ -272,7 +265,9 @@ class ServerDetector:
             tracker = self._tracker(instance)
             matches = self._matches(instance)
             out += self._judge_critical(instance, tracker, matches, now)
-            out += self._judge_warnings(instance, tracker, matches, now)
+            out += self._warnings.judge(
+                self._warning, instance, tracker, matches, now, paged=self._paged(instance), inhibited=self._inhibited
+            )
         return out
 
     def _judge_critical(self, instance: str, tracker: ProgressTracker, matches: list[Match], now: float) -> list[Alert]:
@@ -379,87 +374,18 @@ class ServerDetector:
                 ):
                     matcher.spend(match.key, match.completed)
 
-    # -- warnings --------------------------------------------------------------------------------------------
-
-    def _judge_warnings(self, instance: str, tracker: ProgressTracker, matches: list[Match], now: float) -> list[Alert]:
-        out: list[Alert] = []
-        for index, rule in self._warning:
-            key = (index, instance)
-            live = self._warnings.get(key)
-            match = next((m for m in matches if m.rule is rule), None)
-            since = self._warning_condition(rule, match, tracker, instance, now)
-            if since is None:
-                self._warning_since.pop(key, None)
-                if live is not None and live.open:
-                    # Blindness is not recovery.
-                    if rule.progress and not tracker.sees(now) and live.firing:
-                        live.blind()
-                    else:
-                        out += live.clear(now)
-                continue
-            if live is None:
-                live = self._warnings[key] = LiveAlert()
-            since = self._warning_since.setdefault(key, since)
-            if not live.open and (self._inhibited(instance, rule) or self._cooling_warning(live, rule, now)):
-                continue
-            verdict = Verdict(rule, match, None, self._warning_confidence(rule), since, since + rule.for_seconds)
-            if now < since + rule.for_seconds and not live.open:
-                continue  # a warning that waits for its `for` is not yet worth a line
-            out += live.hold(self._finding(verdict, tracker, instance, now, live), now)
-        return out
-
-    def _warning_condition(
-        self, rule: Rule, match: Match | None, tracker: ProgressTracker, instance: str, now: float
-    ) -> float | None:
-        """Since when the condition of a warning holds, or None."""
-        if rule.fingerprint is not None:
-            if match is None or now < match.decided or now - match.completed > max(rule.keep_firing_for, _ONE_TIME):
-                return None
-            if rule.progress == "serving" and not contradicted(match, tracker):
-                return None
-            if rule.progress not in ("", "serving") and tracker.state != rule.progress:
-                return None
-            since = match.completed
-        elif rule.progress == "serving":
-            if tracker.state not in ("serving", "saturated"):
-                return None
-            since = tracker.state_since or now
-        elif rule.progress:
-            if tracker.state != rule.progress:
-                return None
-            since = tracker.state_since or now
-        else:
-            since = now
-        if not self._holds(rule, instance)():
-            return None
-        return since
-
-    @staticmethod
-    def _warning_confidence(rule: Rule) -> Confidence:
-        """A warning that signals had a say in is confirmed; one of lines alone is probable."""
-        return "confirmed" if rule.progress or rule.when else "probable"
-
-    def _cooling_warning(self, live: LiveAlert, rule: Rule, now: float) -> bool:
-        return live.resolved_at is not None and now < live.resolved_at + rule.cooldown
-
-    def _inhibited(self, instance: str, rule: Rule) -> bool:
-        """Another open alert says it already: its rule ``inhibits`` this one (by name or failure), or the engine is paged
-        for and this is a lesser trouble of the same engine."""
+    def _inhibited(self, rule: Rule) -> bool:
+        """Does the rule of another firing alert say that this one is to be silent, by its name or its failure?"""
         firing = {alert.alertname for alert in self.open_alerts() if alert.state == "firing"}
-        for other in self._rules:
-            if other.alert in firing and (rule.alert in other.inhibits or rule.failure in other.inhibits):
-                return True
-        incident = self._incidents.get(instance)
-        if incident is None or incident.current is None or incident.current.confidence == "suspected":
-            return False
-        return rule.failure in ("overload", "early_warning", "slow_start")
+        return any(
+            other.alert in firing and (rule.alert in other.inhibits or rule.failure in other.inhibits)
+            for other in self._rules
+            if other.inhibits
+        )
 
-    def _line_warning_times(self) -> list[float]:
-        return [
-            since + self._rules[index].for_seconds
-            for (index, instance), since in self._warning_since.items()
-            if self._rules[index].fingerprint is not None and not self._warnings[(index, instance)].firing
-        ]
+    def _paged(self, instance: str) -> bool:
+        incident = self._incidents.get(instance)
+        return incident is not None and incident.current is not None and incident.current.confidence != "suspected"
 
     # -- what an alert says ----------------------------------------------------------------------------------
 
@@ -467,24 +393,8 @@ class ServerDetector:
         self, verdict: Verdict, tracker: ProgressTracker, instance: str, now: float, live: LiveAlert
     ) -> Finding:
         rule = verdict.rule
-        critical = FAILURE_FAMILY.get(rule.failure, "degraded") in CRITICAL_FAMILIES
-        identity = {"server": self.name, **self.external_labels}
-        several = len(self.trackers) > 1
-        labels: dict[str, str] = {
-            **self.external_labels,
-            **self.labels,
-            **self._rule_labels(verdict, instance, live),
-            "alertname": rule.alert,
-            "failure": rule.failure,
-            "severity": rule.severity,
-            "server": self.name,
-            "engine": self.engine,
-        }
-        if several:
-            labels["engine_index"] = identity["engine_index"] = instance
-        if verdict.match is not None and verdict.match.rank:
-            labels["rank"] = verdict.match.rank
-        identity["alert"] = "incident" if critical else rule.alert
+        # An open alert keeps its identity, whatever else shows up behind the same page meanwhile.
+        which = instance if len(self.trackers) > 1 else ""
         alert = Alert(
             alertname=rule.alert,
             failure=rule.failure,
@@ -493,12 +403,11 @@ class ServerDetector:
             severity=rule.severity,
             server=self.name,
             engine=self.engine,
-            # An open alert keeps its identity, whatever else shows up behind the same page meanwhile.
-            fingerprint=live.current.fingerprint if live.current is not None else alert_fingerprint(**identity),
+            fingerprint=live.current.fingerprint if live.current else self.identity.fingerprint(verdict, which),
             starts_at=verdict.starts_at,
             stages=verdict.match.stages if verdict.match is not None else (),
             progress=tracker.summary(now),
-            labels=labels,
+            labels=self.identity.label(verdict, self.engine, which, live.current),
         )
         due = verdict.due if verdict.due is not None else float("inf")
         return Finding(
@@ -509,31 +418,10 @@ class ServerDetector:
             rule.keep_firing_for,
         )
 
-    def _rule_labels(self, verdict: Verdict, instance: str, live: LiveAlert) -> dict[str, str]:
-        """The rule's own labels. A template is filled once: labels identify, an open alert keeps what it began with."""
-        known = live.current.labels if live.current is not None and live.current.alertname == verdict.rule.alert else {}
-        match = verdict.match
-        values = {
-            "server": self.name,
-            "engine": self.engine,
-            "engine_index": instance,
-            "rank": match.rank if match is not None else "",
-            "alertname": verdict.rule.alert,
-            "failure": verdict.rule.failure,
-            "severity": verdict.rule.severity,
-            "fields": match.fields if match is not None else {},
-            "labels": {**self.external_labels, **self.labels},
-        }
-        return {
-            name: known.get(name, render(text, values)) if "{{" in text else text
-            for name, text in verdict.rule.labels.items()
-            if text
-        }
-
     def open_alerts(self) -> list[Alert]:
         """Every alert that is pending or firing."""
-        lives = [*self._incidents.values(), *self._warnings.values()]
-        return [live.current for live in lives if live.current is not None]
+        incidents = [live.current for live in self._incidents.values() if live.current is not None]
+        return [*incidents, *self._warnings.open_alerts()]
 
     # -- persistence -----------------------------------------------------------------------------------------
 
@@ -547,11 +435,7 @@ class ServerDetector:
             "matchers": {names[index]: matcher.snapshot() for index, matcher in self._matchers.items()},
             "incidents": {key: live.snapshot() for key, live in self._incidents.items()},
             "incident_restarts": dict(self._incident_restarts),
-            "warnings": [
-                [names[index], instance, live.snapshot(), self._warning_since.get((index, instance))]
-                for (index, instance), live in self._warnings.items()
-                if live.open or live.resolved_at is not None
-            ],
+            "warnings": self._warnings.snapshot(names),
         }
 
     def restore(self, data: Mapping[str, Any]) -> None:
@@ -570,12 +454,7 @@ class ServerDetector:
             live = self._incidents[key] = LiveAlert()
             live.restore(value)
         self._incident_restarts.update(data.get("incident_restarts", {}))
-        for name, instance, value, since in data.get("warnings", []):
-            if name in by_name:
-                live = self._warnings[(by_name[name], instance)] = LiveAlert()
-                live.restore(value)
-                if since is not None:
-                    self._warning_since[(by_name[name], instance)] = since
+        self._warnings.restore(data.get("warnings", []), by_name)
 
 
 _V = TypeVar("_V")
