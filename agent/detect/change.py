@@ -29,6 +29,8 @@ _ALL_COUNTERS: Final = (
     "preemptions_total",
 )
 _SIGNS: Final = frozenset({*COUNTERS, "kv_cache_usage_ratio", "progress_mark", "prompt_tokens_pending"})
+_FLAPS: Final = 3
+"""Falls of KV use from which its rises mean nothing, until something is counted again."""
 _WORK: Final = ("requests_running", "requests_waiting")
 _START: Final = "process_start_time_seconds"
 _STARTS_KEPT: Final = 8
@@ -53,6 +55,8 @@ class Change:
     """Something ran at one end or the other."""
     left: bool = False
     """Fewer run than before."""
+    falls: int = 0
+    """How often KV use has fallen since something was counted."""
     gone: frozenset[str] = frozenset()
     """Progress signals that moved before and are not on this page."""
 
@@ -64,8 +68,9 @@ class Change:
     def kv_moved(self) -> bool:
         """vLLM's token counters stand still in a chunked prefill while the KV pool fills. But a pool that moves because
         requests are thrown out (preempted, given up by clients) says nothing about work done; not every engine counts
-        what clients give up, so a pool that falls with the number of running requests says nothing either."""
-        if abs(self.kv) <= 1e-9 or not self.ran or (self.kv < 0 and self.left):
+        what clients give up, so a pool that falls with the number of running requests says nothing either. A prefill
+        climbs: what only goes up and down is taken and given back."""
+        if abs(self.kv) <= 1e-9 or not self.ran or (self.kv < 0 and self.left) or self.falls >= _FLAPS:
             return False
         return self.of("requests_aborted_total") <= 0 and self.of("preemptions_total") <= 0
 
@@ -73,12 +78,13 @@ class Change:
 class SignalMemory:
     """The last known values of one source."""
 
-    __slots__ = ("_moved", "_starts", "_values")
+    __slots__ = ("_falls", "_moved", "_starts", "_values")
 
     def __init__(self) -> None:
         self._values: dict[str, float] = {}
         self._moved: set[str] = set()
         self._starts: list[float] = []
+        self._falls = 0
 
     @property
     def values(self) -> Mapping[str, float]:
@@ -105,6 +111,8 @@ class SignalMemory:
             growth = values.get(name, 0.0) - before.get(name, 0.0)
             if growth > 1e-9:
                 grown[name] = growth
+        if values.get("scheduled_requests", 1.0) + before.get("scheduled_requests", 0.0) <= 0:
+            grown.pop("iterations_total", None)  # passes that schedule nothing are no work
         change = self._change(before, values, grown, restarted)
         # A signal that is missing today keeps its value: when it comes back, only what is new has grown.
         self._values = {**before, **values}
@@ -120,6 +128,7 @@ class SignalMemory:
         marked = abs(moved("progress_mark")) > 0 or moved("prompt_tokens_pending") < 0
         signs = {name for name in COUNTERS if name in grown}
         self._moved |= signs
+        self._falls = 0 if signs or marked else self._falls + (kv < -1e-9)
         if abs(kv) > 1e-9:
             self._moved.add("kv_cache_usage_ratio")
         return Change(
@@ -130,6 +139,7 @@ class SignalMemory:
             kv=kv,
             ran=max(values.get("requests_running", 0.0), before.get("requests_running", 0.0)) > 0,
             left=moved("requests_running") < 0,
+            falls=self._falls,
             gone=frozenset(name for name in self._moved if name not in values) if self._moved else frozenset(),
         )
 
@@ -162,12 +172,13 @@ class SignalMemory:
         self._moved.clear()
 
     def snapshot(self) -> dict[str, Any]:
-        return {"values": self._values, "moved": sorted(self._moved), "starts": self._starts}
+        return {"values": self._values, "moved": sorted(self._moved), "starts": self._starts, "falls": self._falls}
 
     def restore(self, data: Mapping[str, Any]) -> None:
         self._values = {name: float(value) for name, value in data.get("values", {}).items()}
         self._moved = set(data.get("moved", ()))
         self._starts = [float(start) for start in data.get("starts", ())]
+        self._falls = int(data.get("falls", 0))
 
 
 def finite(values: Mapping[str, float]) -> Mapping[str, float]:

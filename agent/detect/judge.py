@@ -27,6 +27,7 @@ def deadline(looks: Looks, limits: ProgressLimits, *, evidence: bool = False) ->
         looks.clock.lowest,
         budget=looks.facts.get("max_batched_tokens", 0.0),
         turns=looks.turns >= TURNS,
+        waking=looks.woke is not None,
         transfer=looks.transfer,
         vanished=looks.vanished,
     )

@@ -16,17 +16,20 @@ from agent.detect.change import Change, SignalMemory, finite
 from agent.detect.patience import Patience
 from agent.detect.sight import Sight
 from agent.detect.sizes import RequestSizes
-from agent.detect.stall import CRAWL, Point, speed
+from agent.detect.stall import CRAWL, Point, merged, speed
 from agent.detect.usual import Usual
 from agent.detect.work import WorkInFlight
 from agent.model import Sample
 
-__all__ = ["Look", "Looks"]
+__all__ = ["ECHO", "Look", "Looks"]
 
 _RATES: Final = ("generation_tokens_per_second", "prompt_tokens_per_second", "scheduled_tokens")
 """Values of a stats line that are progress when above zero."""
 _LIMITS: Final = ("max_batched_tokens", "kv_cache_capacity_tokens", "max_model_len_tokens", "max_running_requests")
 """Limits that some engines put on their page."""
+ECHO: Final = 30.0
+"""Progress up to so long after a phase began may be from before it: a look shows the past, and a line without a stamp
+of its own bears that of the line before."""
 _RING: Final = 300
 """Looks that are kept: 25 minutes at 5 s."""
 _MERGE: Final = 1.0
@@ -47,6 +50,7 @@ class Look:
     """
 
     moved: bool
+    page: bool = False
     gap: float | None = None
     lowest: float = 1.0
     turned: int = 0
@@ -71,6 +75,8 @@ class Looks:
         """Tokens a second for each running request."""
         self.last: float | None = None
         """Time of the last look that a verdict may rest on."""
+        self.woke: float | None = None
+        """When a sleep ended after which nothing has moved."""
         self.turns = 0
         """Looks since the last progress that saw the queue grow."""
         self.owed = False
@@ -124,10 +130,12 @@ class Looks:
             load = None  # work without any sign of what comes of it cannot be judged
         self.vanished = bool(change.gone)
         moved = change.counted or change.kv_moved or change.marked
+        if moved:
+            self.disagreement = ""
         generated = change.of("generation_tokens_total") if "generation_tokens_total" in now else None
         look = self._take(at, step, now, change, load, generated, seen=seen and not shift, moved=moved)
         asleep = now["sleeping"] > 0 if "sleeping" in now else None
-        return replace(look, restarted=change.restarted, shift=shift, sleeping=asleep)
+        return replace(look, page=True, restarted=change.restarted, shift=shift, sleeping=asleep)
 
     def line(self, sample: Sample) -> Look | None:
         """A line in which the engine itself reports; its rates are over the interval before it. None when the page has
@@ -161,10 +169,10 @@ class Looks:
         """Page and log both speak: a line counts where it tells of tokens in a time in which the page saw none."""
         if not moved or self.clock.seconds <= 0 or self.clock.since is None:
             return None
-        if at - covers <= self.clock.since + 2 * self.sight.metrics.interval:
+        if not self.disagreement and at - covers <= self.clock.since + self.sight.metrics.interval:
             return None  # what it tells of, the page saw too
         self.disagreement = "the log's stats lines show tokens, the metrics page shows none"
-        self.clock.done()
+        self.served()
         return Look(moved=True)
 
     def _take(
@@ -214,6 +222,7 @@ class Looks:
             pool=point.kv,
         )
         if moved:
+            self.woke = None if self.woke is None or at > self.woke + ECHO else self.woke
             self.patience.look(point)
         if seen:
             self.sizes.look(point)
@@ -227,16 +236,19 @@ class Looks:
         last = self.points[-1] if self.points else None
         if last is None or last.step + point.step >= _MERGE:
             self.points.append(point)
-            return
-        sums: dict[str, Any] = {
-            name: None if getattr(point, name) is None else (getattr(last, name) or 0.0) + getattr(point, name)
-            for name in ("finished", "generated", "prompted", "preempted", "aborted")
-        }
-        progress = point.progress or last.progress
-        self.points[-1] = replace(point, step=last.step + point.step, progress=progress, **sums)
+        else:
+            self.points[-1] = merged(last, point)
 
-    def explained(self) -> None:
-        """The silence up to here has a reason: it is owed to nobody."""
+    def served(self) -> None:
+        """Something else than the page tells of work done."""
+        self.clock.done()
+        self.turns = 0
+        self.owed, self.woke = False, None
+
+    def explained(self, *, woke: float | None = None) -> None:
+        """The silence up to here has a reason: it is owed to nobody. ``woke``: a sleep is said to end then, but it may
+        go on for a while, as lines without a stamp of their own bear that of the line before."""
+        self.woke = woke
         self.clock.forget()
         self.drip.forget()
         self.turns = 0
@@ -255,13 +267,14 @@ class Looks:
     def _shift(self, seconds: float) -> None:
         for part in (self.sight, self.clock, self.drip):
             part.shift(seconds)
+        self.woke = None if self.woke is None else self.woke + seconds
         moved = [replace(point, timestamp=point.timestamp + seconds) for point in self.points]
         self.points.clear()
         self.points.extend(moved)
 
     # -- persistence -----------------------------------------------------------------------------------------
 
-    _PLAIN: Final = ("last", "turns", "owed", "transfer", "vanished", "disagreement")
+    _PLAIN: Final = ("last", "woke", "turns", "owed", "transfer", "vanished", "disagreement")
     _PARTS: Final = ("sight", "work", "clock", "drip", "patience", "sizes", "usual", "_page", "_lines")
 
     def snapshot(self) -> dict[str, Any]:

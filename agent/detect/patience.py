@@ -72,19 +72,19 @@ class Patience(Remembered):
         *,
         budget: float = 0.0,
         turns: bool = False,
+        waking: bool = False,
         transfer: bool = False,
         vanished: bool = False,
     ) -> tuple[float, str]:
         """Busy seconds without progress that are called a stall now, and what set them.
 
         ``budget``: tokens that one step may hold, 0 if unknown. ``turns``: the loop demonstrably goes round.
+        ``waking``: it slept, and nothing has moved since.
         ``transfer``: all that is in flight waits for something else than capacity. ``vanished``: signs of progress are
         gone from the page.
         """
         known = self.history.deadline(limits, interval, load)
         early = self.early.deadline(limits, interval) if self.early.count < _SETTLED else known
-        if early[0] > limits.cold > 2 * self.early.largest + interval:
-            early = limits.cold, "cold"
         if turns and not self._queue_lives and early[0] > _TURNING * limits.floor:
             early = _TURNING * limits.floor, "turning"  # what turns does not compile
         best = max(known, early, key=lambda found: found[0]) if self.history.count else early
@@ -92,6 +92,8 @@ class Patience(Remembered):
         prefill = min(limits.cold, _PREFILL_SLACK * budget / max(_SLOW_PREFILL, self.prefill_rate))
         if prefill > best[0]:
             best = prefill, "prefill"
+        if waking and limits.ceiling > best[0]:
+            best = limits.ceiling, "waking"
         if transfer and limits.cold > best[0]:
             best = limits.cold, "transfer"
         if vanished and limits.ceiling > best[0]:

@@ -9,24 +9,22 @@ What counts as progress, as work in flight, and why gauges cannot be trusted: do
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 from agent.detect import judge
-from agent.detect.deadline import GapHistory, ProgressLimits
-from agent.detect.looks import Look, Looks
-from agent.detect.sight import Sight
-from agent.detect.stall import Point, Stall
-from agent.detect.steps import Steps
-from agent.model import ProgressState, ProgressSummary, Sample
+from agent.detect.looks import ECHO, Look
+from agent.detect.stall import Stall
+from agent.detect.standing import Standing
+from agent.model import Sample
 
 __all__ = ["ProgressTracker"]
 
 _QUIET: Final = frozenset({"starting", "draining", "stopped", "sleeping"})
-_LEAVING: Final = frozenset({"draining", "stopped"})
 """Phases in which silence is explained."""
+_LEAVING: Final = frozenset({"draining", "stopped"})
+"""Phases after a request to stop."""
 _SAME_START: Final = 1800.0
 """The page tells of a restart up to so long after the log did: it is the same one."""
 _DRAINED: Final = 600.0
@@ -35,25 +33,8 @@ _CANARIES: Final = 2
 """Canaries in a row without an answer that speak of a stall: one may be bad luck."""
 
 
-class ProgressTracker:
+class ProgressTracker(Standing):
     """The progress of one engine. All times are event time; calls may repeat a time."""
-
-    def __init__(self, limits: ProgressLimits | None = None) -> None:
-        self.limits = limits or ProgressLimits()
-        self.looks = Looks()
-        self.phase = ""  # starting, ready, draining, stopped, sleeping: what the log said last
-        self.phase_since: float | None = None
-        self.stopping_since: float | None = None
-        self.started_at: float | None = None
-        self.restarts = 0
-        self.last_progress: float | None = None
-        self.waiting_since: float | None = None
-        self.stall: Stall | None = None
-        self.steps = Steps()
-        self._canary_failures = 0
-        self._canary_since: float | None = None
-        self._state: ProgressState = "unknown"
-        self._state_since: float | None = None
 
     # -- what we are told ------------------------------------------------------------------------------------
 
@@ -89,8 +70,7 @@ class ProgressTracker:
         """A line told of a phase (``starting``, ``loading``, ``ready``, ``draining``, ``stopped``, ``sleeping``,
         ``awake``) or of one event (``progress``, ``aborted``, ``received``)."""
         if state == "progress":
-            self.looks.clock.done()
-            self._progressed(timestamp)
+            self._alive(timestamp)
         elif state == "aborted":
             self.looks.work.logged_aborts += 1
         elif state == "starting":
@@ -112,7 +92,7 @@ class ProgressTracker:
         if phase == self.phase:
             return
         if phase == "sleeping" or self.phase in _QUIET:
-            self.looks.explained()
+            self.looks.explained(woke=timestamp if self.phase == "sleeping" else None)
             self.stall = None
         if phase in ("starting", "stopped"):
             self.steps.forget()
@@ -135,6 +115,9 @@ class ProgressTracker:
             self._set_phase("sleeping", timestamp)
         elif self.phase == "sleeping" and look.sleeping is False:
             self._set_phase("ready", timestamp)
+        if self.phase == "stopped" and look.page and timestamp - (self.phase_since or 0.0) > ECHO:
+            # It answers: that line came later than its stamp says, or was not its. The silence is not explained by it.
+            self.phase, self.phase_since, self.stopping_since = "ready", timestamp, None
         if self.looks.last == timestamp:
             waiting = self.points[-1].waiting
             self.waiting_since = (self.waiting_since or timestamp) if waiting else None
@@ -143,8 +126,7 @@ class ProgressTracker:
         if not sample.ok:
             return  # it could not be asked: that is blindness
         if sample.values.get("canary_success", 0.0) > 0:
-            self.looks.clock.done()
-            self._progressed(sample.timestamp)
+            self._alive(sample.timestamp)
         else:
             self._canary_failures += 1
             self._canary_since = sample.timestamp if self._canary_since is None else self._canary_since
@@ -157,13 +139,16 @@ class ProgressTracker:
             if not any(point.aborted for point in self.points if point.timestamp > since):
                 self.looks.patience.forgive(gap, look.lowest, self.limits)
 
+    def _alive(self, timestamp: float) -> None:
+        """Something else than a look tells of a completion."""
+        self.looks.served()
+        self._progressed(timestamp)
+
     def _progressed(self, timestamp: float) -> None:
         self.last_progress = max(timestamp, self.last_progress or timestamp)
-        self.looks.owed = False
         self._canary_failures, self._canary_since = 0, None
-        # One look may still show what was done before the phase began.
         late = timestamp - (self.phase_since or 0.0)
-        over = self.phase in ("starting", "sleeping", "stopped") and late > 2 * self.looks.interval
+        over = self.phase in ("starting", "sleeping", "stopped") and late > max(ECHO, 2 * self.looks.interval)
         if over or (self.phase == "draining" and late > _DRAINED):
             self._set_phase("ready", timestamp)
 
@@ -198,18 +183,6 @@ class ProgressTracker:
 
     # -- verdict ---------------------------------------------------------------------------------------------
 
-    def deadline(self, *, evidence: bool = False) -> tuple[float, str]:
-        """Seconds without progress that are called a stall now, and what set them."""
-        return judge.deadline(self.looks, self.limits, evidence=evidence)
-
-    def onset(self) -> float:
-        """When the present stretch without progress began."""
-        return judge.onset(self.looks, self.last_progress)
-
-    def stalled_seconds(self) -> float:
-        """Busy seconds without progress up to the last look."""
-        return self.looks.clock.seconds
-
     def _judge(self, timestamp: float, *, looked: bool = False) -> None:
         if self.stall is not None:
             if judge.recovered(self.stall, self.looks, self.last_progress):
@@ -239,7 +212,7 @@ class ProgressTracker:
         if due is not None and timestamp >= due:
             if due == self.steps.overdue:
                 return Stall(due - self.steps.patience, due, "silence", self.steps.patience, "silence", certain=False)
-            return Stall(self.onset(), due, "silence", self.limits.silence, "silence", certain=False)
+            return Stall(self.onset(), due, "silence", self._silence_limit(), "silence", certain=False)
         if self._canary_failures >= _CANARIES and self._canary_since is not None:
             return Stall(self._canary_since, timestamp, "canary", 0.0, "canary", certain=False)
         return None
@@ -252,126 +225,10 @@ class ProgressTracker:
             return self.steps.overdue
         if not self.looks.owed or self.last_metrics is not None or self.last_stats is None:
             return None
-        return self.last_stats + max(0.0, self.limits.silence - self.looks.clock.seconds)
+        return self.last_stats + max(0.0, self._silence_limit() - self.looks.clock.seconds)
 
-    # -- what a view asks ------------------------------------------------------------------------------------
-
-    def _name_state(self, timestamp: float) -> ProgressState:
-        if self.phase == "stopped":
-            return "down"
-        if self.stall is not None:
-            return "stalled"
-        if self.phase == "starting":
-            return "starting"
-        if self.phase == "sleeping":
-            return "idle"
-        if not self.sight.sees(timestamp):
-            return "unknown"
-        if not self.looks.clock.busy:
-            # No gauge tells what is in flight (old TensorRT-LLM has none): progress is all there is to see.
-            if self.points and self.points[-1].in_flight is None:
-                return "serving" if self.points[-1].progress else "unknown"
-            return "idle"
-        queued = self.waiting_since is not None and timestamp - self.waiting_since >= self.limits.saturated_after
-        return "saturated" if queued else "serving"
-
-    def state_at(self, timestamp: float) -> ProgressState:
-        """The state as it would be named at ``timestamp``, for a view between events; changes nothing."""
-        return self._name_state(timestamp)
-
-    @property
-    def state(self) -> ProgressState:
-        return self._state
-
-    @property
-    def state_since(self) -> float | None:
-        return self._state_since
-
-    @property
-    def points(self) -> deque[Point]:
-        """The latest looks."""
-        return self.looks.points
-
-    @property
-    def facts(self) -> dict[str, float]:
-        """Limits that the start block or the page told."""
-        return self.looks.facts
-
-    @facts.setter
-    def facts(self, values: dict[str, float]) -> None:
-        self.looks.facts = values
-
-    @property
-    def history(self) -> GapHistory:
-        """Gaps between signs of progress over the life of the server."""
-        return self.looks.patience.history
-
-    @property
-    def sight(self) -> Sight:
-        return self.looks.sight
-
-    @property
-    def last_metrics(self) -> float | None:
-        return self.sight.last_metrics
-
-    @property
-    def last_stats(self) -> float | None:
-        return self.sight.last_stats
-
-    @property
-    def failed_since(self) -> float | None:
-        """Since when the page cannot be read, or cannot be trusted; :attr:`failure` says why."""
-        return self.sight.failed_since
-
-    @property
-    def failure(self) -> str:
-        return self.sight.failure
-
-    @property
-    def disagreement(self) -> str:
-        """How the log's stats lines and the metrics page contradict each other; empty while they agree."""
-        return self.looks.disagreement
-
-    def sees(self, timestamp: float) -> bool:
-        """Do we see the signals now? Blindness is never read as health, and never as a stall."""
-        return self.sight.sees(timestamp)
-
-    def summary(self, timestamp: float) -> ProgressSummary:
-        """The numbers an alert prints: what is in flight, and what was done since the onset (or in the last minute)."""
-        since = self.stall.since if self.stall is not None else self._state_since
-        start = self.stall.since if self.stall is not None else timestamp - 60.0
-        window = [point for point in self.points if point.timestamp > start]
+    def _silence_limit(self) -> float:
+        """A long prefill may be silent for minutes; where nothing runs, or the lines told of tokens, there is none."""
         last = self.points[-1] if self.points else None
-        finished = [point.finished for point in window if point.finished is not None]
-        tokens = [point.generated for point in window if point.generated is not None]
-        return ProgressSummary(
-            state=self._state,
-            since=since,
-            requests_waiting=last.waiting if last else None,
-            requests_running=last.running if last else None,
-            finished_in_window=sum(finished) if finished else None,
-            tokens_in_window=sum(tokens) if tokens else None,
-        )
-
-    # -- persistence -----------------------------------------------------------------------------------------
-
-    _PLAIN: Final = (
-        "phase", "phase_since", "stopping_since", "started_at", "restarts", "last_progress", "waiting_since",
-        "_canary_failures", "_canary_since", "_state", "_state_since",
-    )  # fmt: skip
-
-    def snapshot(self) -> dict[str, Any]:
-        """Everything needed to go on after a restart of the daemon, as plain JSON."""
-        plain = {name: getattr(self, name) for name in self._PLAIN}
-        stall = asdict(self.stall) if self.stall is not None else None
-        return {**plain, "looks": self.looks.snapshot(), "steps": self.steps.snapshot(), "stall": stall}
-
-    def restore(self, data: Mapping[str, Any]) -> None:
-        """Inverse of :meth:`snapshot`; unknown keys are ignored, missing ones keep their defaults."""
-        for name in self._PLAIN:
-            if name in data:
-                setattr(self, name, data[name])
-        self.looks.restore(data.get("looks", {}))
-        self.steps.restore(data.get("steps", {}))
-        stall = data.get("stall")
-        self.stall = Stall(**stall) if stall else None
+        prefill = last is not None and not last.progress and last.running != 0
+        return self.limits.silence if prefill else self.limits.cold

@@ -8,12 +8,12 @@ ever and nothing is delivered.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
 
 from agent.detect.deadline import ProgressLimits
 
-__all__ = ["CRAWL", "Point", "Stall", "StallKind", "livelock", "preempts", "speed"]
+__all__ = ["CRAWL", "Point", "Stall", "StallKind", "livelock", "merged", "preempts", "speed"]
 
 StallKind = Literal["full", "trickle", "livelock", "silence", "lost_replies", "canary"]
 
@@ -28,7 +28,8 @@ class Stall:
 
     ``since`` is the last progress (or the moment work came in, when that is later), ``declared`` the event time
     at which the deadline had passed. ``kind`` says which test found it, ``deadline_source`` what set the deadline:
-    ``floor``, ``learned``, ``cold``, ``ceiling``, ``evidence``, ``prefill``, ``transfer``, ``vanished``, or the kind.
+    ``floor``, ``learned``, ``cold``, ``ceiling``, ``evidence``, ``turning``, ``waking``, ``prefill``, ``transfer``,
+    ``vanished``, or the kind.
     ``certain`` is false when nothing but silence in a log, our canary or the front end's own count speaks for it.
     """
 
@@ -56,6 +57,15 @@ class Point:
     preempted: float = 0.0
     aborted: float = 0.0
     progress: bool = False
+
+
+def merged(first: Point, second: Point) -> Point:
+    """Two looks as one, at the time of the second."""
+    sums: dict[str, Any] = {
+        name: None if getattr(second, name) is None else (getattr(first, name) or 0.0) + getattr(second, name)
+        for name in ("step", "finished", "generated", "prompted", "preempted", "aborted")
+    }
+    return replace(second, progress=first.progress or second.progress, **sums)
 
 
 def speed(point: Point) -> float | None:
