@@ -198,8 +198,7 @@ def table(results: list[Healthy | Wedged]) -> list[str]:
         "| healthy | server-hours | false pages: this | 60 s no token | no completion in 5 min |",
         "|---|---:|---:|---:|---:|",
     ]
-    for kind in HEALTHY:
-        lines.append(_healthy_row(kind, [one for one in rests if one.kind == kind]))
+    lines += [_healthy_row(kind, [one for one in rests if one.kind == kind]) for kind in HEALTHY]
     lines.append(_healthy_row("before the wedges below", befores))
     lines.append(_healthy_row("**all**", rests + befores))
     lines += [
