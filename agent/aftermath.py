@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -10,11 +11,13 @@ from typing import Any, Final
 
 from agent.actions import ActionRunner
 from agent.config import Config
-from agent.config.servers import ServerConfig
+from agent.config.servers import MetricsSource
+from agent.edges import metrics_endpoint
 from agent.evidence import EvidenceStore, Limits, Target, eligible
-from agent.metrics.fetch import Endpoint, FetchError, fetch
+from agent.metrics.fetch import FetchError, fetch
 from agent.model import Alert
 from agent.processes import local_port
+from agent.rules.model import Dialect
 from agent.telemetry import Telemetry
 
 __all__ = ["Aftermath"]
@@ -32,13 +35,24 @@ class Aftermath:
         state: Path,
         telemetry: Telemetry,
         files: Callable[[str], Sequence[str]],
+        dialects: Mapping[str, Dialect],
         *,
         observe: bool = False,
         context: Mapping[str, Any] | None = None,
     ) -> None:
+        self._state = state
+        self._observe = observe
+        self._telemetry = telemetry
+        self._files = files
+        self._context = dict(context or {})
+        self._queue: queue.Queue[Alert | None] = queue.Queue(_WAITING)
+        self.apply(config, dialects)
+
+    def apply(self, config: Config, dialects: Mapping[str, Dialect]) -> None:
+        """Another configuration, from the next incident on."""
         settings = config.evidence
         self.evidence = EvidenceStore(
-            Path(settings.path).expanduser() if settings.path else state / "incidents",
+            Path(settings.path).expanduser() if settings.path else self._state / "incidents",
             Limits(
                 timeout=settings.timeout,
                 incident_bytes=settings.max_incident_mib << 20,
@@ -49,12 +63,9 @@ class Aftermath:
             ),
             enabled=settings.enabled,
         )
-        self.actions = ActionRunner(config.actions, state / "actions.jsonl", observe=observe)
+        self.actions = ActionRunner(config.actions, self._state / "actions.jsonl", observe=self._observe)
         self._servers = {server.name: server for server in config.servers}
-        self._telemetry = telemetry
-        self._files = files
-        self._context = dict(context or {})
-        self._queue: queue.Queue[Alert] = queue.Queue(_WAITING)
+        self._dialects = dialects
 
     def take(self, alert: Alert) -> None:
         """This alert changed; never blocks."""
@@ -67,9 +78,8 @@ class Aftermath:
     def work(self, stop: threading.Event) -> None:
         """Work until told to stop."""
         while not stop.is_set():
-            try:
-                alert = self._queue.get(timeout=1.0)
-            except queue.Empty:
+            alert = self._queue.get()
+            if alert is None:
                 continue
             captured = self.evidence.capture(alert, self._target(alert), alert.context.get("series"))
             if captured is not None:
@@ -77,27 +87,28 @@ class Aftermath:
             for taken in self.actions.consider(alert):
                 self._telemetry.inc("actions_total", 1.0, action=taken.action, result=taken.result)
 
+    def wake(self) -> None:
+        """End a wait in :meth:`work`; one that has something to do needs no waking."""
+        with contextlib.suppress(queue.Full):
+            self._queue.put_nowait(None)
+
     def _target(self, alert: Alert) -> Target:
         server = self._servers.get(alert.server)
-        url = server.metrics.url if server is not None and server.metrics is not None else ""
+        page = server.metrics if server is not None else None
         return Target(
             server=alert.server,
             logs={name: Target.tail_of(name) for name in self._files(alert.server)},
-            page=_page(server) if server is not None and url else None,
+            page=self._page(page, server.engine) if server is not None and page is not None else None,
             process=server.process if server is not None else "",
-            port=local_port(url),
+            port=local_port(page.url) if page is not None else None,
             context=self._context,
         )
 
+    def _page(self, source: MetricsSource, engine: str) -> Callable[[float], bytes]:
+        def read(seconds: float) -> bytes:
+            try:
+                return fetch(metrics_endpoint(source, engine, self._dialects, seconds)).body
+            except FetchError as error:
+                raise OSError(f"{error.reason}: {error.text}") from error
 
-def _page(server: ServerConfig) -> Callable[[float], bytes]:
-    assert server.metrics is not None, "asked only for servers with metrics"
-    url = server.metrics.url
-
-    def read(seconds: float) -> bytes:
-        try:
-            return fetch(Endpoint(url=url, timeout=seconds)).body
-        except FetchError as error:
-            raise OSError(f"{error.reason}: {error.text}") from error
-
-    return read
+        return read

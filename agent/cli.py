@@ -90,7 +90,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--state", metavar="DIR", help="where offsets, alerts and the outbox are kept")
     run.add_argument("--listen", metavar="HOST:PORT", help="address of the page, the API and /metrics; empty: none")
     run.add_argument(
-        "--log-level", default="info", choices=("debug", "info", "warning", "error"), help="of our own log"
+        "--log-level", choices=("debug", "info", "warning", "error"), help="of our own log (default: as configured)"
     )
 
     scan = command(
@@ -231,7 +231,7 @@ def cache_dir() -> Path | None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from agent.daemon import run
+    from agent.run_command import run
 
     return run(arguments)
 

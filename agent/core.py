@@ -9,26 +9,27 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from agent.alert_log import AlertLog
+from agent.catch_up import CatchUp
 from agent.config import Config
 from agent.detect.deadline import ProgressLimits
 from agent.edges import zone
-from agent.log_edge import LogBytes
+from agent.log_sources import LogBytes
 from agent.logs.engine import LogStream, Matched
 from agent.logs.timestamps import YearReference
-from agent.model import CRITICAL_FAMILIES, FAILURE_FAMILY, Alert, Sample
+from agent.model import Alert, Sample
 from agent.pipeline import Pipeline, ServerSpec
 from agent.rules.model import RuleSet
 from agent.store import Store
 
-__all__ = ["AlertLog", "Core"]
+__all__ = ["Core"]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("wedgewatch")
 
 COMMIT_EVERY: Final = 1.0
 """Seconds between commits when nothing changed that must be kept at once."""
@@ -36,63 +37,20 @@ QUIET: Final = 0.3
 """Seconds without bytes after which an unfinished record is decided as it is."""
 LAG: Final = 1.0
 """Seconds by which the event clock trails the wall clock: lines written now may still be on their way to us."""
-
-
-class AlertLog:
-    """Appends every transition to a file as one JSON object a line; each exactly once, also over crashes.
-
-    Lines are written after the transaction that decided them; those of the last transaction are kept in it, and after
-    a crash the missing ones are appended.
-    """
-
-    def __init__(self, path: str) -> None:
-        self.path = Path(path)
-        self._handle = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 - open for the life of the daemon
-        self._problem = False
-
-    def recover(self, last: Sequence[str]) -> None:
-        """Append those of ``last`` (the lines of the last transaction) that are not at the end of the file."""
-        if not last:
-            return
-        try:
-            with open(self.path, "rb") as handle:
-                handle.seek(max(0, os.path.getsize(self.path) - (1 << 20)))
-                tail = handle.read().decode("utf-8", "replace").splitlines()
-        except OSError:
-            tail = []
-        present = set(tail[-max(200, 2 * len(last)) :])
-        self.write([line for line in last if line not in present])
-
-    def write(self, lines: Sequence[str]) -> None:
-        """Append lines; a full disk is said once and does not stop the watching."""
-        try:
-            for line in lines:
-                self._handle.write(line + "\n")
-            self._handle.flush()
-            self._problem = False
-        except OSError as error:
-            if not self._problem:
-                log.error(
-                    "alert log %s cannot be written (%s); alerts still go to the receivers", self.path, error.strerror
-                )
-            self._problem = True
-
-    def close(self) -> None:
-        self._handle.close()
-
-
-@dataclass(slots=True)
-class Counters:
-    """What the core has done, for our own metrics."""
-
-    lines: dict[str, int] = field(default_factory=dict)
-    bytes: dict[str, int] = field(default_factory=dict)
-    last_line: dict[str, float] = field(default_factory=dict)
-    commits: int = 0
+FAR_OFF: Final = 55 * 60.0
+"""Seconds from now beyond which the stamp of a line that was written just now is wrong: an unknown zone, mostly."""
+CATCH_UP: Final = 60.0
+"""Longest time that a server's happenings are held because its logs are not read to their ends yet."""
+LEDGER_EVERY: Final = 300.0
+"""Seconds between two savings of the history of loads."""
+_DAY: Final = 86400.0
 
 
 class Core:
-    """Owns pipeline, streams and store; called from one thread only."""
+    """Owns pipeline, streams and store; called from one thread only.
+
+    After each transaction ``deliver`` gets the alerts that somebody is to be told of, ``emit`` all that changed.
+    """
 
     def __init__(
         self,
@@ -102,6 +60,7 @@ class Core:
         *,
         clock: Callable[[], float],
         emit: Callable[[Sequence[Alert]], None],
+        deliver: Callable[[Sequence[Alert]], None] | None = None,
         alert_log: AlertLog | None = None,
         cache_dir: Path | None = None,
         matcher: str = "auto",
@@ -109,33 +68,42 @@ class Core:
         self.config = config
         self.store = store
         self.started = clock()
-        self.counters = Counters()
-        self.streams: dict[str, LogStream] = {}
-        self._clock = clock
-        self._emit = emit
-        self._alert_log = alert_log
         self._cache_dir = cache_dir
         self._matcher = matcher
+        self._clock = clock
+        self.pipeline = pipeline = self.build(config, ruleset)
+        self.commits = 0
+        self.streams: dict[str, LogStream] = {}
+        self.last_line: dict[str, float] = {}
+        self.latest: dict[str, dict[str, Mapping[str, float]]] = {}
+        self._emit = emit
+        self._deliver = deliver
+        self._alert_log = alert_log
         self._offsets: dict[str, Any] = store.load_offsets()
-        self._dirty: set[str] = set()
+        self._options: dict[str, tuple[str, str]] = {}
+        self._dirty: dict[str, str] = {}  # key -> server
+        self._gone: dict[str, str] = {}
         self._fed: dict[str, float] = {}
-        self._gone: set[str] = set()
-        self._changed: list[Alert] = []
+        self._told_off: dict[str, float] = {}
+        self._changed: list[tuple[Alert, bool]] = []
         self._state_dirty = False
         self._last_commit = 0.0
-        first_run = not self._offsets and store.load_state() is None
-        # What is older than the very first start never pages; what happened while we were away does.
-        self._history_until = self.started if first_run else 0.0
+        self._last_ledger = self.started
+        self._catch_up = CatchUp()
+        state = store.load_state() or {}
+        known = {*state, *(str(value.get("server", "")) for value in self._offsets.values())}
+        # What is older than a server's very first start never pages; what happened while we were away does.
+        self._history_until = {name: self.started for name in pipeline.detectors if name not in known}
         self._silent: set[str] = set((store.load_state("silent") or {}).get("fingerprints", []))
-        self._last_lines: list[str] = []
-        self.pipeline = self._build(config, ruleset)
-        state = store.load_state()
-        if state:
-            self.pipeline.restore(state)
+        pipeline.restore(state)
+        for name, ledger in (store.load_state("onset") or {}).items():
+            if name in pipeline.detectors:
+                pipeline.detectors[name].ledger.restore(ledger)
         if alert_log is not None:
             alert_log.recover((store.load_state("alert_log") or {}).get("lines", []))
 
-    def _build(self, config: Config, ruleset: RuleSet) -> Pipeline:
+    def build(self, config: Config, ruleset: RuleSet) -> Pipeline:
+        """The pipeline of a configuration; may be called from any thread."""
         specs = [
             ServerSpec(
                 name=server.name,
@@ -154,46 +122,122 @@ class Core:
             )
             for server in config.servers
         ]
-        pipeline = Pipeline(
+        return Pipeline(
             ruleset,
             specs,
             external_labels=config.global_.external_labels,
             timezone=zone(config.global_.timezone),
-            year_reference=YearReference(self.started),
+            year_reference=YearReference(self._clock()),
             matcher=self._matcher,
             cache_dir=self._cache_dir,
         )
-        log.info("matcher: %s", pipeline.engine.describe())
-        return pipeline
 
     # -- events ----------------------------------------------------------------------------------------------
 
+    def catch_up(self, sources: Mapping[str, Sequence[str]], seconds: float = CATCH_UP) -> None:
+        """Hold what happens to servers until each of their ``sources`` was read to its end (:meth:`read_to_end`)."""
+        for server, names in sources.items():
+            if server in self.pipeline.detectors:
+                self._catch_up.begin(server, names, self._clock() + seconds)
+
+    def read_to_end(self, server: str, source: str) -> None:
+        """A source was read to its end."""
+        self._catch_up.read(server, source)
+
     def on_log(self, item: LogBytes) -> None:
-        """Bytes of a log, or its silence, or its end."""
+        """Bytes of a log, or its end."""
+        if item.server not in self.pipeline.detectors or (item.source is not None and item.source.retired):
+            return
+        now = self._clock()
         stream = self._stream(item)
+        before = (stream.lines, stream.cut_lines, stream.decode_errors)
         if item.new_file:
             stream.restart_lines(item.file, item.first_line)
-        found = stream.feed(item.data, self._clock()) if item.data else []
+        found = stream.feed(item.data, now) if item.data else []
         if item.ended:
-            found = [*found, *stream.flush(self._clock())]
+            found = [*found, *stream.flush(now)]
+        if item.live:
+            found = [self._believable(item, matched, now) for matched in found]
         self._decide(stream, found)
         if item.data:
-            self.counters.bytes[item.server] = self.counters.bytes.get(item.server, 0) + len(item.data)
-            self.counters.last_line[item.server] = self._clock()
-            self._fed[item.key] = self._clock()
+            self.last_line[item.server] = now
+            self._fed[item.key] = now
+        if item.source is not None:
+            item.source.last_line = now if item.data else item.source.last_line
+            item.source.lines += stream.lines - before[0]
+            item.source.cut_lines += stream.cut_lines - before[1]
+            item.source.decode_errors += stream.decode_errors - before[2]
         if item.position is not None:
             self._offsets[item.key] = {"position": item.position, "file": item.file, "server": item.server}
-            self._dirty.add(item.key)
+            self._dirty[item.key] = item.server
         if item.ended:
             self.streams.pop(item.key, None)
             self._offsets.pop(item.key, None)
-            self._dirty.discard(item.key)
-            self._gone.add(item.key)
+            self._fed.pop(item.key, None)
+            self._dirty.pop(item.key, None)
+            self._gone[item.key] = item.server
         self._state_dirty = True
+
+    def _stream(self, item: LogBytes) -> LogStream:
+        stream = self.streams.get(item.key)
+        options = (item.envelope, item.timezone)
+        if stream is not None and self._options.get(item.key) == options:
+            return stream
+        kept = stream.snapshot() if stream is not None else self._offsets.get(item.key, {}).get("stream")
+        stream = self._open(item.server, item.file, item.first_line, options)
+        if kept is not None:
+            stream.restore(kept)
+        self.streams[item.key], self._options[item.key] = stream, options
+        self._gone.pop(item.key, None)
+        return stream
+
+    def _open(self, server: str, file: str, first_line: int, options: tuple[str, str]) -> LogStream:
+        envelope, timezone = options
+        more = {"timezone": zone(timezone)} if timezone else {}
+        return self.pipeline.stream(server, file, first_line=first_line, envelope=envelope, **more)
+
+    def _believable(self, item: LogBytes, matched: Matched, now: float) -> Matched:
+        """A line that was written just now happened now, whatever its stamp says; said once a day."""
+        record = matched.record
+        off = record.timestamp - now
+        if abs(off) <= FAR_OFF:
+            return matched
+        if item.source is not None:
+            item.source.adjusted += 1
+        if now - self._told_off.get(item.key, float("-inf")) >= _DAY:
+            self._told_off[item.key] = now
+            log.warning(
+                "%s: stamps are %.1f hours %s the clock; lines count as written when they are read. "
+                "Set the log's 'timezone', or the clock",
+                item.file, abs(off) / 3600, "ahead of" if off > 0 else "behind",
+            )  # fmt: skip
+        return replace(matched, record=replace(record, timestamp=now, time_source="observed"))
 
     def _decide(self, stream: LogStream, found: Sequence[Matched]) -> None:
         for matched in found:
-            self._take(self.pipeline.on_matched(matched, stream.dialect))
+            self._happened(stream.server, matched.record.timestamp, matched, stream.dialect or "")
+
+    def on_samples(self, samples: Sequence[Sample], engine: str) -> None:
+        """A look at a metrics page, or the canary's answer."""
+        for sample in samples:
+            if sample.server in self.pipeline.detectors:
+                if sample.ok and sample.source == "metrics":
+                    self.latest.setdefault(sample.server, {})[sample.instance] = sample.values
+                self._happened(sample.server, sample.timestamp, sample, engine)
+
+    def _happened(self, server: str, timestamp: float, what: Matched | Sample, engine: str) -> None:
+        if not self._catch_up.holds(server):
+            self._tell(what, engine)
+            return
+        for _, old, spoken in self._catch_up.add(server, (timestamp, what, engine)):
+            self._tell(old, spoken)
+
+    def _tell(self, what: Matched | Sample, engine: str) -> None:
+        self._state_dirty = True
+        if isinstance(what, Sample):
+            self._take(self.pipeline.on_sample(what, engine), seen_live=what.source != "log")
+        else:
+            self._take(self.pipeline.on_matched(what, engine or None))
 
     def _flush_quiet(self, now: float) -> None:
         """A record that waits for its end (a traceback) waits no longer than a short silence: a wedged server's last
@@ -204,85 +248,106 @@ class Core:
                 stream = self.streams.get(key)
                 if stream is not None and stream.is_open:
                     self._decide(stream, stream.flush(now))
-                    self._dirty.add(key)
+                    self._dirty[key] = stream.server
                     self._state_dirty = True
-
-    def _stream(self, item: LogBytes) -> LogStream:
-        stream = self.streams.get(item.key)
-        if stream is None:
-            stream = self.pipeline.stream(item.server, item.file, first_line=item.first_line, envelope=item.envelope)
-            kept = self._offsets.get(item.key, {}).get("stream")
-            if kept is not None:
-                stream.restore(kept)
-            self.streams[item.key] = stream
-            self._gone.discard(item.key)
-        return stream
-
-    def on_samples(self, samples: Sequence[Sample], engine: str) -> None:
-        """A look at a metrics page, or the canary's answer."""
-        for sample in samples:
-            if sample.server in self.pipeline.detectors:
-                self._take(self.pipeline.on_sample(sample, engine))
-        self._state_dirty = True
 
     def tick(self) -> None:
         """Time has passed."""
-        self._flush_quiet(self._clock())
-        self._take(self.pipeline.advance(self._clock() - LAG))
-        if self._changed or (self._state_dirty and self._clock() - self._last_commit >= COMMIT_EVERY):
+        now = self._clock()
+        self._flush_quiet(now)
+        for server in self._catch_up.due(now):
+            # The last words of a log (a traceback, half a line) belong to what is told in order.
+            if not any(self._is_open(key, server) for key in self._fed):
+                self._end_catch_up(server)
+        for server in self.pipeline.detectors:
+            if not self._catch_up.holds(server):
+                self._take(self.pipeline.advance(now - LAG, server))
+        if self._changed or (self._state_dirty and now - self._last_commit >= COMMIT_EVERY):
             self.commit()
+
+    def _is_open(self, key: str, server: str) -> bool:
+        stream = self.streams.get(key)
+        return stream is not None and stream.server == server and stream.is_open
+
+    def _end_catch_up(self, server: str) -> None:
+        for _, what, engine in self._catch_up.end(server):
+            self._tell(what, engine)
 
     def wait(self) -> float:
         """Seconds until something falls due by waiting alone; at most five."""
         now = self._clock()
         due = self.pipeline.next_time()
-        wait = 5.0 if due is None else max(0.01, due + LAG - now)
+        times = [now + 5.0]
+        if due is not None:
+            times.append(due + LAG)
         if self._fed:
-            wait = min(wait, max(0.01, min(self._fed.values()) + QUIET - now))
+            times.append(min(self._fed.values()) + QUIET)
         if self._state_dirty:
-            wait = min(wait, max(0.01, self._last_commit + COMMIT_EVERY - now))
-        return min(wait, 5.0)
+            times.append(self._last_commit + COMMIT_EVERY)
+        held = self._catch_up.next_due()
+        if held is not None:
+            times.append(held)
+        return max(0.01, min(times) - now)
 
-    def _take(self, alerts: Sequence[Alert]) -> None:
-        now = self._clock()
-        self._changed += [alert.with_(detected_at=round(now, 3)) for alert in alerts]
+    def _take(self, alerts: Sequence[Alert], *, seen_live: bool = False) -> None:
+        now = round(self._clock(), 3)
+        self._changed += [(alert.with_(detected_at=now), seen_live) for alert in alerts]
 
     # -- the one transaction ---------------------------------------------------------------------------------
 
-    def commit(self) -> None:
-        """Make everything up to here durable, then tell the world of what changed."""
+    def commit(self, *, last: bool = False) -> None:
+        """Make everything up to here durable, then tell the world of what changed. ``last``: we shut down."""
         changed, self._changed = self._changed, []
-        for key in self._dirty:
+        # What is held was not decided yet: after a crash its bytes are read again.
+        dirty = [key for key, server in self._dirty.items() if not self._catch_up.holds(server)]
+        gone = [key for key, server in self._gone.items() if not self._catch_up.holds(server)]
+        for key in dirty:
             stream = self.streams.get(key)
             if stream is not None and key in self._offsets:
                 self._offsets[key]["stream"] = stream.snapshot()
-        to_send = [alert for alert in changed if self._pages(alert)]
-        lines = [json.dumps(alert.to_json(), ensure_ascii=False) for alert in changed]
-        named: dict[str, Any] = {"silent": {"fingerprints": sorted(self._silent)}} if changed else {}
-        if lines:
-            named["alert_log"] = {"lines": lines[-200:]}
+        to_send = [alert for alert, seen_live in changed if self._pages(alert, seen_live)]
+        lines = [json.dumps(alert.to_json(), ensure_ascii=False) for alert, _ in changed]
         self.store.commit(
-            offsets={key: self._offsets[key] for key in self._dirty if key in self._offsets},
-            forget_offsets=sorted(self._gone),
+            offsets={key: self._offsets[key] for key in dirty if key in self._offsets},
+            forget_offsets=sorted(gone),
             state=self.pipeline.snapshot(),
-            named_state=named,
+            named_state=self._named_state([alert for alert, _ in changed], lines, last=last),
             alerts=to_send,
         )
-        self._dirty.clear()
-        self._gone.clear()
+        for key in dirty:
+            del self._dirty[key]
+        for key in gone:
+            del self._gone[key]
         self._state_dirty = False
         self._last_commit = self._clock()
-        self.counters.commits += 1
+        self.commits += 1
+        if self._alert_log is not None and (lines or self._alert_log.behind):
+            self._alert_log.write(lines)
+        if to_send and self._deliver is not None:
+            self._deliver(to_send)
         if changed:
-            if self._alert_log is not None:
-                self._alert_log.write(lines)
-            self._emit(changed)
+            self._emit([alert for alert, _ in changed])
 
-    def _pages(self, alert: Alert) -> bool:
-        """Is this alert delivered? Not when it is history: fired before the first start, read with --from-start."""
-        if alert.state == "firing" and alert.fired_at is not None and alert.fired_at < self._history_until:
+    def _named_state(self, changed: Sequence[Alert], lines: Sequence[str], *, last: bool) -> dict[str, Any]:
+        named: dict[str, Any] = {}
+        if changed:
+            named["silent"] = {"fingerprints": sorted(self._silent)}
+        if lines and self._alert_log is not None:
+            named["alert_log"] = {"lines": self._alert_log.pending(lines)}
+        now = self._clock()
+        onset = any(alert.state == "firing" for alert in changed)
+        if last or onset or now - self._last_ledger >= LEDGER_EVERY:
+            self._last_ledger = now
+            named["onset"] = {name: d.ledger.snapshot() for name, d in self.pipeline.detectors.items()}
+        return named
+
+    def _pages(self, alert: Alert, seen_live: bool) -> bool:
+        """Is this alert delivered? Not when it is history (it fired before the first start, as its log tells), unless
+        a look of ours finds the server in that state still."""
+        history = alert.fired_at is not None and alert.fired_at < self._history_until.get(alert.server, 0.0)
+        if alert.state == "firing" and history and not (seen_live and alert.confidence == "confirmed"):
             self._silent.add(alert.fingerprint)
-        elif alert.state == "pending":
+        elif alert.state != "resolved":
             self._silent.discard(alert.fingerprint)
         if alert.fingerprint in self._silent:
             if alert.state == "resolved":
@@ -292,23 +357,27 @@ class Core:
 
     # -- reload ----------------------------------------------------------------------------------------------
 
-    def reload(self, config: Config, ruleset: RuleSet) -> None:
-        """Another configuration: a new pipeline that takes over the state of servers and rules that are still there."""
+    def reload(self, config: Config, pipeline: Pipeline) -> None:
+        """Another configuration: ``pipeline`` takes over the state of servers and rules that are still there."""
+        for server in self._catch_up.servers:
+            self._end_catch_up(server)
         self.commit()
-        state = self.pipeline.snapshot()
+        old = self.pipeline
+        pipeline.take_over(old)
         streams = {key: (stream, stream.snapshot()) for key, stream in self.streams.items()}
-        pipeline = self._build(config, ruleset)
-        pipeline.restore(state)
-        self.config, self.pipeline = config, pipeline
-        self.streams = {}
-        for key, (old, snapshot) in streams.items():
-            if old.server in pipeline.detectors:
-                stream = pipeline.stream(old.server, old.file)
-                stream.restore(snapshot)
-                self.streams[key] = stream
+        self.config, self.pipeline, self.streams = config, pipeline, {}
+        for key, (stream, snapshot) in streams.items():
+            if stream.server in pipeline.detectors:
+                fresh = self._open(stream.server, stream.file, 1, self._options[key])
+                fresh.restore(snapshot)
+                self.streams[key] = fresh
+        now = self._clock()
+        for name in pipeline.detectors:
+            if name not in old.detectors:
+                self._history_until[name] = now
 
     def positions(self) -> Mapping[str, Any]:
-        """Committed positions by stream key, for the followers."""
+        """Positions by stream key up to which everything was processed, for the followers."""
         return {key: value.get("position") for key, value in self._offsets.items()}
 
     def last_completion(self, server: str) -> float | None:
@@ -320,8 +389,3 @@ class Core:
             tracker.last_progress for tracker in list(detector.trackers.values()) if tracker.last_progress is not None
         ]
         return max(times, default=None)
-
-
-def is_critical(alert: Alert) -> bool:
-    """Does this alert page?"""
-    return FAILURE_FAMILY.get(alert.failure) in CRITICAL_FAMILIES

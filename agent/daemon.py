@@ -1,66 +1,73 @@
-"""The live shell: threads at the edges, one queue, one core.
+"""The live shell: threads at the edges, one bounded mailbox, one core.
 
-Readers of logs, scrapers and canaries put what they see into one bounded queue; the main thread takes it out, one
-thing at a time, and lets the core decide. When the queue is full the readers of files wait (the bytes stay where they
-are), so a burst costs time and never memory.
+Readers of logs, scrapers and canaries put what they see into the mailbox; the main thread takes it out, one thing at a
+time, and lets the core decide. When the mailbox is full the readers wait (the bytes stay where they are), so a burst
+costs time and never memory.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
 import os
-import queue
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from agent import __version__
 from agent.aftermath import Aftermath
-from agent.config import Config, default_config, load_config, state_path
-from agent.core import AlertLog, Core
-from agent.detect.promql import check_expr
-from agent.edges import CanaryEdge, ScrapeEdge, cache_folder
-from agent.log_edge import LogBytes, LogEdge
+from agent.alert_log import AlertLog
+from agent.config import Config
+from agent.config_watch import ConfigWatch
+from agent.core import Core
+from agent.gauges import Gauges
+from agent.log_sources import LogBytes, ReadToEnd
+from agent.mailbox import Mailbox
 from agent.model import Alert, Sample
 from agent.notify.dispatcher import Dispatcher
-from agent.rules.load import load_rules
+from agent.observed import observed, observing_since, report_text
+from agent.reload import Loaded, Reloaded, Reloader
+from agent.rules.load import expand_paths
 from agent.rules.model import RuleSet
-from agent.schema import Fault
-from agent.store import Store, StoreLocked
+from agent.store import Retention, Store
 from agent.systemd import SystemdNotifier
 from agent.telemetry import Telemetry
 from agent.threads import Supervised
+from agent.watchers import Watchers
 from agent.web.events import EventBus
+from agent.web.jsonable import jsonable
 
 if TYPE_CHECKING:
     from agent.web.server import WebServer
+    from agent.web.view import Observed
 
-__all__ = ["Daemon", "Options", "run"]
+__all__ = ["Daemon", "Options"]
 
 log = logging.getLogger("wedgewatch")
 
-QUEUE: Final = 256
-"""Items between the edges and the core."""
-SHUTDOWN: Final = 5.0
-"""Seconds in which a shutdown must be over."""
+SHUTDOWN: Final = 4.5
+"""Seconds after which a shutdown is over, whatever hangs."""
+PAUSED: Final = 30.0
+"""Seconds without a round of the core after which we were stopped or suspended: the logs have run ahead meanwhile."""
+SETTLE: Final = 3.0
+"""Seconds that a source gets to bring what it missed, when it cannot say that it has."""
+AT_ONCE: Final = 64
+"""Things taken out of the mailbox before the core looks up and commits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says beside the configuration."""
+    """What the command line says beside the configuration. ``printer`` shows an alert on standard output."""
 
     config_file: str = ""
     observe: bool = False
-    as_json: bool = False
     alert_log: str = ""
     matcher: str = "auto"
+    printer: Callable[[Alert], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,52 +76,70 @@ class _Looks:
     engine: str
 
 
-class _Wake:
-    """Put into the queue to make the core look up."""
+_Item = LogBytes | ReadToEnd | _Looks | Reloaded
 
 
 class Daemon:
-    """Everything that runs while servers are watched. :meth:`run` returns the exit code."""
+    """Everything that runs while servers are watched. :meth:`run` returns the exit code.
 
-    def __init__(self, config: Config, ruleset: RuleSet, options: Options, *, state: Path | None) -> None:
+    ``load`` reads the configuration anew, for a reload. Raises StoreLocked when another daemon has the state folder,
+    OSError when the alert log cannot be opened.
+    """
+
+    def __init__(
+        self, config: Config, ruleset: RuleSet, options: Options, *, state: Path | None, load: Callable[[], Loaded]
+    ) -> None:
         self.options = options
         self.state = state
         self.config = config
-        self.started = time.time()
-        self.reload_error = ""
-        self.config_loaded = self.started
-        self._queue: queue.Queue[LogBytes | _Looks | _Wake] = queue.Queue(QUEUE)
-        self._stop = threading.Event()
-        self._reload = threading.Event()
-        self._lock = threading.RLock()
+        self.clock = time.time
+        self.started = self.clock()
+        self.alert_changes = 0
+        self.lock = threading.RLock()
+        """Held while the core works; a view that reads the core's state takes it."""
+        self._mailbox: Mailbox[_Item] = Mailbox()
+        self._stopping = False
+        self._hung_up = False
+        self._report_asked = False
+        self._beat = time.monotonic()
+        self._turn = 1
+        self._lines = (self._beat, 0, 0.0)
         self.telemetry = Telemetry(version=__version__)
-        self.store = Store(state)
+        self.alert_log = AlertLog(options.alert_log) if options.alert_log else None
+        self.store = Store(state, retention=_retention(config))
         self.dispatcher = Dispatcher(
             config, self.store, meter=self.telemetry, observe=options.observe, alive=self._alive
         )
-        self._alert_log = AlertLog(options.alert_log) if options.alert_log else None
         self.core = Core(
             config,
             ruleset,
             self.store,
-            clock=time.time,
+            clock=self.clock,
             emit=self._emit,
-            alert_log=self._alert_log,
-            cache_dir=cache_folder(state),
+            deliver=self._deliver,
+            alert_log=self.alert_log,
+            cache_dir=_cache_folder(state),
             matcher=options.matcher,
         )
-        self.log_edge = LogEdge(config, self.core.positions(), self._put_log, self.telemetry)
-        self.scrapes: list[ScrapeEdge] = []
-        self.canaries: list[CanaryEdge] = []
-        self._edge_threads: list[Supervised] = []
-        self._threads: list[Supervised] = []
-        self._notifier = SystemdNotifier()
-        self.aftermath = self._build_aftermath(config, state)
+        self.watchers = Watchers(self._post, self._put_looks, self.core.last_completion, self.telemetry)
         self.events = EventBus()
         self.web_url = ""
-        self._beat = time.monotonic()
         self._web: WebServer | None = None
-        self.printer: Callable[[Alert], None] = _printer(options)
+        self._notifier = SystemdNotifier()
+        self.aftermath = self._build_aftermath(state)
+        self.reloader = Reloader(
+            load,
+            self.core.build,
+            lambda taken: self._post(taken, 0, lambda: self._stopping),
+            ConfigWatch(self._config_files),
+            begin=self._notifier.reloading,
+            end=self._reload_ended,
+        )
+        self._observe_since = observing_since(self.store, self.started, observe=options.observe)
+        self.gauges = Gauges(self)
+        self._threads = [Supervised("reload", self.reloader.work)]
+        if self.aftermath is not None:
+            self._threads.append(Supervised("aftermath", self.aftermath.work))
 
     # -- life ------------------------------------------------------------------------------------------------
 
@@ -122,67 +147,102 @@ class Daemon:
         """Watch until a signal says stop."""
         self._handle_signals()
         self._announce()
+        self.gauges.configured()
+        self.gauges.restored([stored.alert for stored in self.store.alerts(open=True)])
         self.dispatcher.start()
-        self._start_edges()
-        self._start_aftermath()
+        for thread in self._threads:
+            thread.start()
+        self._start_watching()
         self._start_web()
+        release_memory()
         self._notifier.ready(f"watching {len(self.config.servers)} server(s)")
         try:
-            while not self._stop.is_set():
-                self._step()
+            while not self._stopping:
+                self._round()
         finally:
             self.shutdown()
         return 0
 
-    def _step(self) -> None:
-        if self._reload.is_set():
-            self._reload.clear()
-            self.reload()
-        try:
-            item = self._queue.get(timeout=self.core.wait())
-        except queue.Empty:
-            item = _Wake()
-        with self._lock:
-            self._handle(item)
-            # What has piled up is taken in one go, so that one commit serves it.
-            for _ in range(64):
-                try:
-                    self._handle(self._queue.get_nowait())
-                except queue.Empty:
+    def _round(self) -> None:
+        item = self._mailbox.take(self.core.wait())
+        self._answer_signals()
+        now = time.monotonic()
+        with self.lock:
+            if now - self._beat > PAUSED:
+                self._look_again(now - self._beat)
+            for _ in range(AT_ONCE):
+                if item is None:
                     break
+                self._handle(item)
+                item = self._mailbox.take(0.0)
+            if item is not None:
+                self._handle(item)
             self.core.tick()
         self._beat = time.monotonic()
         self._notifier.alive()
 
-    def _handle(self, item: LogBytes | _Looks | _Wake) -> None:
+    def _handle(self, item: _Item) -> None:
         if isinstance(item, LogBytes):
             self.core.on_log(item)
         elif isinstance(item, _Looks):
             self.core.on_samples(item.samples, item.engine)
             self.events.publish("servers")
+        elif isinstance(item, ReadToEnd):
+            if item.turn >= self._turn and not item.source.retired:
+                self.core.read_to_end(item.source.server, item.source.name)
+        else:
+            self._take_over(item)
+
+    def _start_watching(self) -> None:
+        with self.lock:
+            dialects = self.core.pipeline.ruleset.dialects
+            self.watchers.apply(self.config, self.core.positions(), dialects)
+            self._hold(self.core.positions())
+        self.watchers.start()
+
+    def _hold(self, positions: Any) -> None:
+        """What happens is told in order once the logs are read to their ends."""
+        self.core.catch_up(self.watchers.tell_ends(self._turn))
+        # The journal and pods cannot say so; where they have a position, there is something to be caught up with.
+        late = {s.server: [s.name] for s in self.watchers.logs.sources if not s.tells_its_end and s.kind != "stdin"}
+        resumed = {key.partition("\x1f")[0] for key in positions}
+        self.core.catch_up({server: names for server, names in late.items() if server in resumed}, SETTLE)
+
+    def _look_again(self, seconds: float) -> None:
+        log.warning("nothing was done for %.0f s (stopped, suspended, or the machine was busy); reading on", seconds)
+        self._turn += 1
+        self.core.catch_up(self.watchers.tell_ends(self._turn), SETTLE)
 
     def shutdown(self) -> None:
         """Commit, deliver what can be delivered at once, end the threads."""
+        self._stopping = True
+        limit = threading.Timer(SHUTDOWN, _give_up)
+        limit.daemon = True
+        limit.start()
         self._notifier.stopping()
-        for thread in self._edge_threads:
-            thread.stop()
-        self.log_edge.close()
-        with self._lock:
+        self.watchers.stop()
+        with self.lock:
             deadline = time.monotonic() + 1.0
-            while time.monotonic() < deadline:
-                try:
-                    self._handle(self._queue.get_nowait())
-                except queue.Empty:
-                    break
-            self.core.commit()
+            while time.monotonic() < deadline and (item := self._mailbox.take(0.0)) is not None:
+                if not isinstance(item, Reloaded):
+                    self._handle(item)
+            self.core.tick()
+            self.core.commit(last=True)
         self.dispatcher.stop(2.0)
+        self.reloader.stop()
         for thread in self._threads:
             thread.stop()
+        if self.aftermath is not None:
+            self.aftermath.wake()
         if self._web is not None:
             self._web.close()
-        if self._alert_log is not None:
-            self._alert_log.close()
+        if self.options.observe:
+            self._print_report()
+        self.watchers.join(0.5)
+        if self.alert_log is not None:
+            self.alert_log.close()
         self.store.close()
+        limit.cancel()
         log.info("stopped")
 
     def _alive(self) -> bool:
@@ -191,47 +251,24 @@ class Daemon:
 
     # -- edges -----------------------------------------------------------------------------------------------
 
-    def _put_log(self, item: LogBytes) -> None:
-        while not self._stop.is_set():
-            try:
-                self._queue.put(item, timeout=1.0)
-            except queue.Full:
-                continue
-            return
+    def _post(self, item: _Item, size: int, given_up: Callable[[], bool]) -> None:
+        self._mailbox.put(item, size, given_up)
 
     def _put_looks(self, samples: Sequence[Sample], engine: str) -> None:
-        try:
-            self._queue.put(_Looks(samples, engine), timeout=5.0)
-        except queue.Full:
-            log.warning("the core is behind; a look at %s was dropped", samples[0].server if samples else "a server")
-
-    def _start_edges(self) -> None:
-        dialects = self.core.pipeline.ruleset.dialects
-        works = self.log_edge.works()
-        self.scrapes = [
-            ScrapeEdge(self.config, server, server.metrics, dialects, self._put_looks)
-            for server in self.config.servers
-            if server.metrics is not None
-        ]
-        self.canaries = [
-            CanaryEdge(server, server.canary, self.core.last_completion, self._put_looks)
-            for server in self.config.servers
-            if server.canary is not None
-        ]
-        works += [(f"scrape {edge.server}", edge.work) for edge in self.scrapes]
-        works += [(f"canary {edge.server}", edge.work) for edge in self.canaries]
-        self._edge_threads = [Supervised(name, work) for name, work in works]
-        for thread in self._edge_threads:
-            thread.start()
+        if not self._mailbox.put(_Looks(samples, engine), 0, lambda: self._stopping, timeout=5.0):
+            for server in {sample.server for sample in samples}:
+                if not self._stopping:
+                    log.warning("the core is behind; a look at %s was dropped", server)
+                    self.telemetry.inc("scrape_failures_total", 1.0, server=server, reason="other")
 
     def _start_web(self) -> None:
-        if not self.config.web.enabled:
+        web = self.config.web
+        if not web.enabled:
             return
         from agent.live_view import LiveView
         from agent.web.server import WebServer
         from agent.web.tls import TlsFiles
 
-        web = self.config.web
         try:
             server = WebServer(
                 LiveView(self),
@@ -253,212 +290,179 @@ class Daemon:
         server.start()
         self._web = server
 
-    def _build_aftermath(self, config: Config, state: Path | None) -> Aftermath | None:
+    def _build_aftermath(self, state: Path | None) -> Aftermath | None:
         if state is None:
             return None  # nothing may be left on the disk
-        context = {"version": __version__, "rules": self.core.pipeline.ruleset.digest}
-        return Aftermath(config, state, self.telemetry, self._followed, observe=self.options.observe, context=context)
-
-    def _followed(self, server: str) -> Sequence[str]:
-        return self.log_edge.files(server)
-
-    def _start_aftermath(self) -> None:
-        if self.aftermath is not None:
-            thread = Supervised("aftermath", self.aftermath.work)
-            thread.start()
-            self._threads.append(thread)
+        ruleset = self.core.pipeline.ruleset
+        context = {"version": __version__, "rules": ruleset.digest}
+        return Aftermath(
+            self.config,
+            state,
+            self.telemetry,
+            self.watchers.logs.files,
+            ruleset.dialects,
+            observe=self.options.observe,
+            context=context,
+        )
 
     @property
     def threads(self) -> list[Supervised]:
         """All supervised threads, for the daemon's own health."""
-        return [*self._edge_threads, *self._threads, *self.dispatcher.threads()]
+        return [*self.watchers.threads(), *self._threads, *self.dispatcher.threads()]
 
-    @property
-    def lock(self) -> threading.RLock:
-        """Held while the core works; a view that reads the core's state takes it."""
-        return self._lock
+    def line_rate(self) -> float:
+        """Log lines a second since this was asked last, or a moment ago."""
+        then, before, rate = self._lines
+        now, lines = time.monotonic(), sum(source.lines for source in self.watchers.logs.sources)
+        if now - then < 1.0:
+            return rate
+        rate = max(0, lines - before) / (now - then)
+        self._lines = (now, lines, rate)
+        return rate
 
     # -- alerts ----------------------------------------------------------------------------------------------
 
-    def _emit(self, alerts: Sequence[Alert]) -> None:
+    def _deliver(self, alerts: Sequence[Alert]) -> None:
         self.dispatcher.take(alerts)
-        for alert in alerts:
-            if self.aftermath is not None:
+        if self.aftermath is not None:
+            for alert in alerts:
                 self.aftermath.take(alert)
-            self.printer(alert)
+
+    def _emit(self, alerts: Sequence[Alert]) -> None:
+        self.gauges.alerts(alerts)
+        for alert in alerts:
+            if self.options.printer is not None:
+                self.options.printer(alert)
+        self.alert_changes += 1
         self.events.publish("alerts", "incidents", "servers")
+
+    def observed(self) -> Observed:
+        """What would have paged since observing began; without ``--observe``, what did page since the start."""
+        return observed(
+            self.store,
+            self._observe_since,
+            self.clock(),
+            observe=self.options.observe,
+            told=self.dispatcher.receivers_of,
+        )
+
+    def _print_report(self) -> None:
+        try:
+            sys.stdout.write(report_text(jsonable(self.observed())))
+            sys.stdout.flush()
+        except OSError as error:
+            log.warning("the report cannot be printed: %s", error)
 
     # -- signals and reload ----------------------------------------------------------------------------------
 
     def _handle_signals(self) -> None:
+        # A handler runs between any two instructions of the core: it sets a flag and takes no lock.
         def stop(_number: int, _frame: Any) -> None:
-            self._stop.set()
+            self._stopping = True
+            self._mailbox.wake()
 
         def reload(_number: int, _frame: Any) -> None:
-            self._reload.set()
+            self._hung_up = True
+            self._mailbox.wake()
+
+        def report(_number: int, _frame: Any) -> None:
+            self._report_asked = True
+            self._mailbox.wake()
 
         signal.signal(signal.SIGTERM, stop)
         signal.signal(signal.SIGINT, stop)
         signal.signal(signal.SIGHUP, reload)
+        signal.signal(signal.SIGUSR1, report)
 
-    def request_reload(self) -> None:
-        """Read the configuration anew as soon as the core gets round to it."""
-        self._reload.set()
+    def _answer_signals(self) -> None:
+        if self._hung_up:
+            self._hung_up = False
+            if self.alert_log is not None:
+                self.alert_log.reopen()
+            self.reloader.request()
+        if self._report_asked:
+            self._report_asked = False
+            self._print_report()
 
-    def reload(self) -> str:
-        """Read configuration and rules anew. A set with a fault changes nothing; returns the reason, or ``""``."""
-        self._notifier.reloading()
-        config, ruleset, faults = _load(self.options.config_file, self.config)
-        errors = [fault for fault in faults if fault.severity == "error"]
-        if errors:
-            for fault in errors:
-                log.error("%s", fault)
-            self.reload_error = f"{errors[0]} ({len(errors)} faults in all); the old configuration stays"
+    def _config_files(self) -> list[str]:
+        files, _ = expand_paths(self.config.rule_files)
+        return [self.options.config_file, *files] if self.options.config_file else files
+
+    def _take_over(self, new: Reloaded) -> None:
+        """A checked configuration comes into force; runs in the core's thread, under its lock."""
+        old, self.config = self.config, new.config
+        self.core.reload(new.config, new.pipeline)
+        self.watchers.apply(new.config, self.core.positions(), new.ruleset.dialects)
+        self.dispatcher.reload(new.config)
+        if self.aftermath is not None:
+            self.aftermath.apply(new.config, new.ruleset.dialects)
+        self.watchers.start()
+        if old.web != new.config.web or old.state != new.config.state:
+            log.warning("changes of 'web' and 'state' come into force with the next start")
+        self.alert_changes += 1
+        new.taken.set()
+
+    def _reload_ended(self, problem: str) -> None:
+        if problem:
             self.telemetry.set("config_last_reload_successful", 0.0)
-            log.error("reload refused: the old configuration stays in force")
-            self._notifier.ready("reload refused, old configuration in force")
-            return self.reload_error
-        for thread in self._edge_threads:
-            thread.stop()
-        self.log_edge.close()
-        with self._lock:
-            while True:
-                try:
-                    self._handle(self._queue.get_nowait())
-                except queue.Empty:
-                    break
-            self.core.reload(config, ruleset)
-            self.config = config
-            self.log_edge = LogEdge(config, self.core.positions(), self._put_log, self.telemetry)
-        self.dispatcher.reload(config)
-        self._start_edges()
-        self.reload_error, self.config_loaded = "", time.time()
-        self.telemetry.set("config_last_reload_successful", 1.0)
-        self.telemetry.set("config_last_reload_success_timestamp_seconds", self.config_loaded)
-        log.info("configuration reloaded: %d servers, %d rules", len(config.servers), len(ruleset.rules))
-        self._notifier.ready("configuration reloaded")
-        return ""
+            self._notifier.ready("reload refused, the old configuration is in force")
+        else:
+            self.gauges.configured()
+            self._notifier.ready("configuration reloaded")
+            release_memory()
+        self.events.publish("servers", "alerts")
 
     def _announce(self) -> None:
         where = self.state if self.state is not None else "memory only: offsets and alerts do not survive a restart"
         log.info("wedgewatch %s watches %d server(s); state in %s", __version__, len(self.config.servers), where)
+        log.info("matcher: %s", self.core.pipeline.engine.describe())
+        for fault in self.core.pipeline.engine.faults:
+            log.warning("%s", fault)
         for server in self.config.servers:
-            sources = [
-                source.path or source.journald or ("stdin" if source.stdin else "other") for source in server.logs
+            words = [
+                source.path or source.journald or ("standard input" if source.stdin else "pods")
+                for source in server.logs
             ]
             log.info(
                 "server %s: engine %s, logs %s, metrics %s",
                 server.name,
                 server.engine,
-                ", ".join(sources) or "none",
+                ", ".join(words) or "none",
                 server.metrics.url if server.metrics is not None else "none",
             )
         if self.options.observe:
             log.info("observing only: everything is decided and shown, nothing is sent")
 
 
-# -- the command ---------------------------------------------------------------------------------------------
+def _give_up() -> None:
+    log.error("something hangs; ending without it (what was decided is committed)")
+    logging.shutdown()
+    os._exit(0)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """``wedgewatch run``. Returns the exit code: 0 after a signal, 2 when the configuration is wrong."""
-    _own_log(arguments.log_level)
-    if not arguments.config and not arguments.log and not arguments.metrics:
-        print("wedgewatch: nothing to watch; give -c FILE, or --log PATH and --metrics URL", file=sys.stderr)
-        return 2
-    try:
-        base = default_config(
-            tuple(arguments.log),
-            arguments.metrics or "",
-            engine=arguments.engine or "auto",
-            server=arguments.server or "server",
-            from_start=arguments.from_start,
-        ) if not arguments.config else Config()  # fmt: skip
-    except ValueError as error:
-        print(f"wedgewatch: {error}", file=sys.stderr)
-        return 2
-    config, ruleset, faults = _load(arguments.config or "", base)
-    errors = [fault for fault in faults if fault.severity == "error"]
-    for fault in errors or faults:
-        print(fault, file=sys.stderr)
-    if errors:
-        print(f"wedgewatch: {len(errors)} fault(s), nothing was started", file=sys.stderr)
-        return 2
-    config = _override(config, arguments)
-    options = Options(
-        config_file=arguments.config or "",
-        observe=arguments.observe,
-        as_json=arguments.json,
-        alert_log=arguments.alert_log or "",
-    )
-    state = _state_folder(config, arguments)
-    try:
-        daemon = Daemon(config, ruleset, options, state=state)
-    except StoreLocked as error:
-        print(f"wedgewatch: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"wedgewatch: {error.filename or 'state'}: {error.strerror}", file=sys.stderr)
-        return 2
-    return daemon.run()
+def _retention(config: Config) -> Retention:
+    return Retention(closed_alerts_seconds=config.state.retention, max_bytes=config.state.max_size_mib << 20)
 
 
-def _load(config_file: str, fallback: Config) -> tuple[Config, RuleSet, list[Fault]]:
-    config, faults = load_config(config_file) if config_file else (fallback, [])
-    ruleset, rule_faults = load_rules(
-        config.rule_files, config.bundled_rules, check_expr=check_expr, disabled=config.disabled_rules
-    )
-    if config.disabled_rules:
-        off = set(config.disabled_rules)
-        ruleset = replace(ruleset, rules=tuple(rule for rule in ruleset.rules if rule.alert not in off))
-    return config, ruleset, [*faults, *rule_faults]
-
-
-def _override(config: Config, arguments: argparse.Namespace) -> Config:
-    """Command-line words that go over the file's."""
-    if arguments.listen is not None:
-        web = replace(config.web, enabled=bool(arguments.listen))
-        config = replace(config, web=replace(web, listen_address=arguments.listen) if arguments.listen else web)
-    elif not arguments.config:
-        # A first try beside a server must not fail because another one listens already.
-        config = replace(config, web=replace(config.web, enabled=config.web.enabled))
-    if arguments.state:
-        config = replace(config, state=replace(config.state, path=arguments.state))
-    return config
-
-
-def _state_folder(config: Config, arguments: argparse.Namespace) -> Path | None:
-    """Where state is kept. Without a configuration or --state nothing is left on the disk."""
-    if not arguments.config and not arguments.state:
+def _cache_folder(state: Path | None) -> Path | None:
+    """Where compiled rules are kept: inside the state folder, so that a read-only root works."""
+    if state is None:
         return None
-    return state_path(config)
+    folder = state / "cache"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder
 
 
-def _own_log(level: str) -> None:
-    logging.basicConfig(
-        level=level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S%z",
-    )
+def release_memory() -> None:
+    """Give back to the system what reading rules and configuration needed for a moment."""
+    import ctypes
+    import gc
 
-
-def _printer(options: Options) -> Callable[[Alert], None]:
-    """How alerts appear on standard output."""
-    if options.as_json:
-
-        def as_json(alert: Alert) -> None:
-            print(json.dumps(alert.to_json(), ensure_ascii=False), flush=True)
-
-        return as_json
-    from integrations.terminal import render_terminal
-
-    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-
-    def as_text(alert: Alert) -> None:
-        if alert.state == "pending" or (alert.state == "resolved" and alert.fired_at is None):
-            return
-        width = os.get_terminal_size().columns if sys.stdout.isatty() else 100
-        print(render_terminal(alert, color=color, width=max(60, min(width, 120))), flush=True)
-
-    return as_text
+    gc.collect()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError):  # another C library
+        return

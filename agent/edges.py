@@ -5,8 +5,10 @@ A look that hangs delays nothing but the next look at the same server.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, tzinfo
 from pathlib import Path
@@ -22,7 +24,9 @@ from agent.model import Sample
 from agent.rules.model import Dialect
 from integrations.http import Authorization, BasicAuth, TlsConfig
 
-__all__ = ["CanaryEdge", "ScrapeEdge", "metrics_url", "zone"]
+__all__ = ["CanaryEdge", "ScrapeEdge", "endpoint", "metrics_endpoint", "metrics_url", "zone"]
+
+log = logging.getLogger("wedgewatch.metrics")
 
 Put = Callable[[Sequence[Sample], str], None]
 """Hands samples, and the engine that the page was recognised as, to the core."""
@@ -45,7 +49,7 @@ def metrics_url(url: str, engine: str, dialects: Mapping[str, Dialect]) -> str:
     return f"{scheme}://{host}{usual}"
 
 
-def _endpoint(
+def endpoint(
     url: str,
     timeout: float,
     *,
@@ -69,6 +73,20 @@ def _endpoint(
     )
 
 
+def metrics_endpoint(source: MetricsSource, engine: str, dialects: Mapping[str, Dialect], timeout: float) -> Endpoint:
+    """How a server's metrics page is asked, with its credentials."""
+    return endpoint(
+        metrics_url(source.url, engine, dialects),
+        timeout,
+        basic_auth=source.basic_auth,
+        authorization=source.authorization,
+        tls=source.tls_config,
+        headers=source.http_headers,
+        proxy_url=source.proxy_url,
+        max_bytes=source.max_bytes,
+    )
+
+
 class ScrapeEdge:
     """Looks at one metrics page at its interval, on a steady grid so that the looks of two servers do not bunch."""
 
@@ -79,39 +97,46 @@ class ScrapeEdge:
         self.interval = source.interval or config.global_.scrape_interval
         self._put = put
         engine = server.engine if server.engine in dialects else "auto"
-        self.url = metrics_url(source.url, server.engine, dialects)
         timeout = min(source.timeout or config.global_.scrape_timeout, self.interval)
-        endpoint = _endpoint(
-            self.url,
-            timeout,
-            basic_auth=source.basic_auth,
-            authorization=source.authorization,
-            tls=source.tls_config,
-            headers=source.http_headers,
-            proxy_url=source.proxy_url,
-            max_bytes=source.max_bytes,
-        )
+        asked = metrics_endpoint(source, server.engine, dialects, timeout)
+        self.url = asked.url
         self.scraper = Scraper(
-            endpoint,
+            asked,
             SignalMapper(dialects, engine),
             server=server.name,
             format="trtllm_json" if source.format == "trtllm_json" else "prometheus",
         )
         self.scrapes = 0
-        self.failures = 0
+        self.failures: Counter[str] = Counter()
+        self.last_success: float | None = None
         self.last_beat: float | None = None
 
     def work(self, stop: threading.Event) -> None:
         """Scrape until told to stop."""
         due = time.monotonic()
+        told = ""
         while not stop.is_set():
             samples = self.scraper.scrape(time.time())
-            self.scrapes += 1
-            self.failures += not all(sample.ok for sample in samples)
-            self.last_beat = time.time()
+            told = self._count(told)
             self._put(samples, self.scraper.mapper.engine)
             due = max(due + self.interval, time.monotonic() + 0.1 * self.interval)
             stop.wait(max(0.0, due - time.monotonic()))
+
+    def _count(self, told: str) -> str:
+        """Count the last look; a failure of another kind than ``told`` is said once. Returns what is wrong now."""
+        last = self.scraper.last
+        assert last is not None, "there was a look"
+        self.scrapes += 1
+        self.last_beat = time.time()
+        if last.ok:
+            self.last_success = last.timestamp
+            if told:
+                log.info("%s: %s can be read again", self.server, self.url)
+            return ""
+        self.failures[last.reason] += 1
+        if last.reason != told:
+            log.warning("%s: %s cannot be read (%s: %s)", self.server, self.url, last.reason, last.error)
+        return last.reason
 
 
 class CanaryEdge:
@@ -124,7 +149,7 @@ class CanaryEdge:
         self._put = put
         self._last_completion = last_completion
         self.canary = Canary(
-            _endpoint(source.url, source.timeout, authorization=source.authorization, tls=source.tls_config),
+            endpoint(source.url, source.timeout, authorization=source.authorization, tls=source.tls_config),
             server=server.name,
             model=source.model,
             prompt=source.prompt,
@@ -132,6 +157,7 @@ class CanaryEdge:
             quiet=source.quiet,
         )
         self.last_beat: float | None = None
+        self.last_error = ""
 
     def work(self, stop: threading.Event) -> None:
         """Ask until told to stop."""
@@ -141,6 +167,7 @@ class CanaryEdge:
             if self.canary.due(now, self._last_completion(self.server)):
                 sample = self.canary.ask(now)
                 if sample is not None:
+                    self.last_error = sample.error
                     self._put([sample], "")
             stop.wait(1.0)
 

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import os
 import resource
-import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from agent import __version__
 from agent.detect.progress import ProgressTracker
 from agent.detect.server import ServerDetector
 from agent.detect.stall import Point
 from agent.evidence import incident_id as id_of
-from agent.model import FAILURE_FAMILY, Alert, ProgressState
+from agent.gauges import STATE_ORDER
+from agent.model import FAILURE_FAMILY, Alert
 from agent.store import StoredAlert
 from agent.web.context import lines_around
 from agent.web.view import (
     PLOT_SIGNALS,
+    CanaryView,
     Change,
     Delivery,
     EvidenceFile,
     Health,
     Incident,
     MuteView,
+    Observed,
     OnsetPoint,
     OnsetView,
     OutboxItem,
@@ -40,18 +43,12 @@ from agent.web.view import (
 
 if TYPE_CHECKING:
     from agent.daemon import Daemon
+    from agent.edges import CanaryEdge
 
 __all__ = ["LiveView"]
 
-_ORDER: dict[ProgressState, int] = {
-    "stalled": 0,
-    "down": 1,
-    "unknown": 2,
-    "saturated": 3,
-    "starting": 4,
-    "serving": 5,
-    "idle": 6,
-}
+_RELOAD: Final = 20.0
+"""Seconds that a request for a reload waits for its outcome."""
 
 
 class LiveView:
@@ -59,10 +56,11 @@ class LiveView:
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
-        self._fired: dict[str, list[Transition]] = {}
+        self._fired: tuple[int, dict[str, tuple[int, float]]] = (-1, {})
+        self._observed: tuple[int, Observed] | None = None
 
     def now(self) -> float:
-        return time.time()
+        return self._daemon.clock()
 
     # -- servers ---------------------------------------------------------------------------------------------
 
@@ -73,9 +71,10 @@ class LiveView:
     def _server(self, name: str, detector: ServerDetector) -> ServerView:
         now = self.now()
         replicas = tuple(self._replica(key, tracker, now) for key, tracker in sorted(detector.trackers.items()))
-        worst = min(replicas, key=lambda r: _ORDER[r.state], default=Replica("", "unknown"))
+        worst = min(replicas, key=lambda r: STATE_ORDER[r.state], default=Replica("", "unknown"))
         tracker = detector.trackers.get(worst.engine_index)
-        scrape = next((edge for edge in self._daemon.scrapes if edge.server == name), None)
+        scrape = self._daemon.watchers.scrapes.get(name)
+        canary = self._daemon.watchers.canaries.get(name)
         last = scrape.scraper.last if scrape is not None else None
         deadline, source = tracker.deadline() if tracker is not None else (None, "")
         values = _summed([dict(r.values) for r in replicas])
@@ -89,13 +88,14 @@ class LiveView:
             values=values,
             replicas=replicas,
             last_progress=max((r.last_progress for r in replicas if r.last_progress), default=None),
-            last_line=self._daemon.core.counters.last_line.get(name),
+            last_line=self._daemon.core.last_line.get(name),
             last_scrape=tracker.last_metrics if tracker is not None else None,
             scrape_error=last.error if last is not None else "",
             started=tracker.started_at if tracker is not None else None,
             deadline_s=deadline,
             deadline_source=source,
             facts=dict(tracker.facts) if tracker is not None else {},
+            canary=_canary(canary) if canary is not None else None,
         )
 
     def _replica(self, key: str, tracker: ProgressTracker, now: float) -> Replica:
@@ -139,7 +139,8 @@ class LiveView:
         return [self._incident(s) for s in stored if not server or s.alert.server == server][:limit]
 
     def incident(self, incident_id: str) -> Incident | None:
-        for stored in self._daemon.store.alerts(limit=5000):
+        fingerprint = incident_id.rpartition("-")[0]
+        for stored in self._daemon.store.alerts(fingerprint=fingerprint):
             if stored.alert.fired_at is not None and id_of(stored.alert) == incident_id:
                 return self._incident(stored, whole=True)
         return None
@@ -188,9 +189,7 @@ class LiveView:
     def rules(self) -> Sequence[RuleView]:
         pipeline = self._daemon.core.pipeline
         with self._daemon.lock:
-            fired: dict[str, int] = {}
-            for stored in self._daemon.store.alerts(limit=5000):
-                fired[stored.alert.alertname] = fired.get(stored.alert.alertname, 0) + 1
+            fired = self._fired_rules()
             return [
                 RuleView(
                     name=rule.alert,
@@ -209,14 +208,27 @@ class LiveView:
                     for_s=rule.for_seconds,
                     summary=rule.annotations.get("summary", ""),
                     file=str(rule.position),
-                    fired=fired.get(rule.alert, 0),
+                    fired=fired.get(rule.alert, (0, 0.0))[0],
                     last_match=pipeline.rule_last_match.get(rule.alert),
+                    last_fired=fired[rule.alert][1] if rule.alert in fired else None,
                 )
                 for rule in pipeline.ruleset.rules
             ]
 
+    def _fired_rules(self) -> dict[str, tuple[int, float]]:
+        """How often each alert fired, and when last; read again when an alert has changed."""
+        changes = self._daemon.alert_changes
+        if self._fired[0] != changes:
+            fired: dict[str, tuple[int, float]] = {}
+            for stored in self._daemon.store.alerts(limit=5000):
+                if stored.alert.fired_at is not None:
+                    count, last = fired.get(stored.alert.alertname, (0, 0.0))
+                    fired[stored.alert.alertname] = (count + 1, max(last, stored.alert.fired_at))
+            self._fired = (changes, fired)
+        return self._fired[1]
+
     def sources(self) -> Sequence[SourceView]:
-        return self._daemon.log_edge.views()
+        return self._daemon.watchers.logs.views()
 
     def outbox(self) -> Sequence[OutboxItem]:
         return [
@@ -264,10 +276,13 @@ class LiveView:
     def self_health(self) -> Health:
         daemon = self._daemon
         problems = []
-        if daemon.reload_error:
-            problems.append(f"configuration: {daemon.reload_error}")
+        if daemon.reloader.problem:
+            problems.append(f"configuration: {daemon.reloader.problem}")
         if daemon.store.problem:
             problems.append(f"state: {daemon.store.problem}")
+        if daemon.alert_log is not None and daemon.alert_log.problem:
+            problems.append(daemon.alert_log.problem)
+        problems += [view.error for view in self.sources() if view.error]
         problems += [
             f"thread {t.name} is not running; its last error: {t.last_error or 'none'}"
             for t in daemon.threads
@@ -285,14 +300,23 @@ class LiveView:
             threads=tuple(ThreadView(t.name, t.alive, None, t.deaths, t.last_error) for t in daemon.threads),
             observe=daemon.options.observe,
             config_file=daemon.options.config_file,
-            config_loaded=daemon.config_loaded,
-            config_error=daemon.reload_error,
+            config_loaded=daemon.reloader.loaded_at,
+            config_error=daemon.reloader.problem,
             rss_bytes=_rss(),
             cpu_seconds=round(usage.ru_utime + usage.ru_stime, 3),
             state_bytes=daemon.store.size_bytes(),
             matcher=daemon.core.pipeline.engine.matcher,
             external_url=daemon.config.global_.external_url,
+            lines_per_second=round(daemon.line_rate(), 1),
         )
+
+    def observed(self) -> Observed | None:
+        daemon = self._daemon
+        if not daemon.options.observe:
+            return None
+        if self._observed is None or self._observed[0] != daemon.alert_changes:
+            self._observed = (daemon.alert_changes, daemon.observed())
+        return replace(self._observed[1], until=self.now())
 
     def mutes(self) -> Sequence[MuteView]:
         return [
@@ -311,8 +335,12 @@ class LiveView:
         return self._daemon.store.revive([item_id]) > 0
 
     def reload(self) -> str:
-        self._daemon.request_reload()
-        return ""
+        return self._daemon.reloader.request(wait=_RELOAD)
+
+
+def _canary(edge: CanaryEdge) -> CanaryView:
+    cost = edge.canary.cost
+    return CanaryView(cost.requests, cost.answered, cost.prompt_tokens, cost.completion_tokens, edge.last_error)
 
 
 def _why(replica: Replica, tracker: ProgressTracker | None, values: dict[str, float], now: float) -> str:

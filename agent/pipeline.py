@@ -243,6 +243,18 @@ class Pipeline:
             if name in self.detectors:
                 self.detectors[name].restore(value)
 
+    def take_over(self, old: Pipeline) -> None:
+        """Go on where ``old``, a pipeline of another configuration, stands: servers and rules of the same name keep
+        their state, their history and their counts."""
+        self.restore(old.snapshot())
+        for name, detector in self.detectors.items():
+            if name in old.detectors:
+                detector.ledger = old.detectors[name].ledger
+                detector.signals = old.detectors[name].signals
+        rules = {rule.alert for rule in self.ruleset.rules}
+        self.rule_matches = {key: count for key, count in old.rule_matches.items() if key[0] in rules}
+        self.rule_last_match = {name: t for name, t in old.rule_last_match.items() if name in rules}
+
 
 def _instance(text: str) -> str:
     return str(int(text)) if text.isascii() and text.isdecimal() else text

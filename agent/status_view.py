@@ -11,6 +11,7 @@ from typing import Any, Final, TextIO
 
 from agent.api_client import ApiUnreachable, ask
 from agent.model import parse_rfc3339
+from agent.observed import report_text
 from integrations.terminal import color_wanted, visible_width
 from integrations.text import clip, duration, number, one_line, sparkline
 
@@ -52,6 +53,8 @@ def render(
         lines += ["", paint("wedgewatch itself:", "33")] + [clip(f"  - {text}", width) for text in problems[:10]]
     if status["health"]["observe"]:
         lines += ["", clip("observing only: nothing is sent to anyone", width)]
+    if status.get("observed"):
+        lines += report_text(status["observed"], width).splitlines()[:20]
     return "\n".join(lines) + "\n"
 
 

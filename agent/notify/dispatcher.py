@@ -119,6 +119,12 @@ class Dispatcher:
         if alerts:
             self._wake.set()
 
+    def receivers_of(self, alert: Alert) -> list[str]:
+        """Names of the receivers that the routes lead an alert to, whether or not anything holds it back."""
+        with self._lock:
+            found = [target.receiver for _, target in self._planner.targets_of(alert)]
+        return list(dict.fromkeys(found))
+
     def change(self, text: str, labels: Mapping[str, str] | None = None) -> None:
         """Tells change-event receivers of a start, a restart, a changed configuration."""
         with self._lock:

@@ -153,7 +153,8 @@ def expand_paths(paths: Iterable[str | Path]) -> tuple[list[str], list[Fault]]:
         text = str(item)
         if os.path.isdir(text):
             for folder, names, files in os.walk(text):
-                names.sort()
+                # A mounted ConfigMap keeps its files in a hidden folder, and links to them.
+                names[:] = sorted(name for name in names if not name.startswith("."))
                 for name in sorted(files):
                     if name.endswith(_SUFFIXES):
                         found.setdefault(os.path.join(folder, name))

@@ -154,6 +154,7 @@ class Api:
                 "health": view.self_health(),
                 "servers": view.servers(),
                 "alerts": view.alerts(),
+                "observed": view.observed(),
             }
         )
 

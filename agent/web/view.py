@@ -18,6 +18,7 @@ from agent.model import Alert, ProgressState
 
 __all__ = [
     "PLOT_SIGNALS",
+    "CanaryView",
     "Change",
     "ContextLine",
     "Delivery",
@@ -25,6 +26,8 @@ __all__ = [
     "Health",
     "Incident",
     "MuteView",
+    "Observed",
+    "ObservedAlert",
     "OnsetPoint",
     "OnsetView",
     "OutboxItem",
@@ -67,6 +70,17 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True)
+class CanaryView:
+    """The canary of a server: what it asked and what that cost, since the start."""
+
+    requests: int = 0
+    answered: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    last_error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ServerView:
     """A watched server now. ``why`` is one sentence that a tired reader understands ("214 requests wait, but nothing
     finishes"), without a span of time: the page counts that on from ``since``.
@@ -91,6 +105,7 @@ class ServerView:
     deadline_s: float | None = None
     deadline_source: str = ""
     facts: Mapping[str, float] = field(default_factory=dict)
+    canary: CanaryView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +323,34 @@ class Health:
     external_url: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ObservedAlert:
+    """An alert that fired, and the receivers that the routes lead it to."""
+
+    alertname: str
+    failure: str
+    severity: str
+    confidence: str
+    server: str
+    fired: Time
+    ended: Time | None = None
+    receivers: tuple[str, ...] = ()
+    summary: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What would have paged while ``observe`` holds everything back (else: what did page), newest first."""
+
+    observe: bool
+    since: Time
+    until: Time
+    pages: int = 0
+    warnings: int = 0
+    by_failure: Mapping[str, int] = field(default_factory=dict)
+    alerts: tuple[ObservedAlert, ...] = ()
+
+
 class View(Protocol):
     """The daemon as the web room sees it."""
 
@@ -340,6 +383,9 @@ class View(Protocol):
     def onset(self, server: str) -> OnsetView | None: ...
 
     def self_health(self) -> Health: ...
+
+    def observed(self) -> Observed | None:
+        """The report of what would have paged; None when notifications are sent."""
 
     def evidence_pending(self, alert: Alert) -> bool:
         """True while the capture for this alert still runs (or waits to): a probe must not turn 503 before."""

@@ -25,6 +25,7 @@ from agent.web.view import (
     Health,
     Incident,
     MuteView,
+    Observed,
     OnsetPoint,
     OnsetView,
     OutboxItem,
@@ -260,6 +261,7 @@ class MemoryView:
     health: Health = field(default_factory=lambda: Health("0.1.0", True, NOW - 86400 * 3))
     pending_evidence: set[str] = field(default_factory=set)
     mute_list: list[MuteView] = field(default_factory=list)
+    observed_report: Observed | None = None
     reload_fault: str = ""
     reloads: int = 0
     retried: list[int] = field(default_factory=list)
@@ -317,6 +319,9 @@ class MemoryView:
 
     def self_health(self) -> Health:
         return self.health
+
+    def observed(self) -> Observed | None:
+        return self.observed_report
 
     def evidence_pending(self, alert: Alert) -> bool:
         return alert.fingerprint in self.pending_evidence

@@ -13,8 +13,18 @@ export function serversPage(store) {
   return [
     banner(top, store),
     h("div", { class: "servers" }, ranked(status).map(({ server, state }) => serverCard(server, state, store, top))),
-    status.health.observe ? h("p", { class: "note" }, "Observing only (--observe): nothing is sent to anyone.") : null,
+    status.health.observe ? observing(status.observed) : null,
   ];
+}
+
+function observing(report) {
+  const note = h("p", { class: "note" }, "Observing only (--observe): nothing is sent to anyone.");
+  if (!report) return note;
+  const found = `Since ${clock(at(report.since))}: ${plural(report.pages, "page")} and ${plural(report.warnings, "warning")} would have been sent.`;
+  return [note, h("section", { class: "observed" }, h("h2", null, "What would have paged"), h("p", null, found),
+    report.alerts.length ? h("ul", { class: "list" }, report.alerts.slice(0, 20).map((item) =>
+      h("li", null, `${clock(at(item.fired))} ${item.server}: ${item.failure.replaceAll("_", " ")} (${item.confidence}), `,
+        item.ended ? "over" : "still open", item.receivers.length ? `; to ${item.receivers.join(", ")}` : "; to nobody: no route"))) : null)];
 }
 
 export function incidentOf(alert, store) {
@@ -108,6 +118,7 @@ export function serverPage(store, name) {
         ["Metrics read", server.last_scrape ? since(at(server.last_scrape)) : "–"],
         ["Metrics error", server.scrape_error || "none"],
         ["Server runs for", server.started ? since(at(server.started)) : "–"],
+        ...(server.canary ? [["Canary", `${number(server.canary.answered)} of ${number(server.canary.requests)} answered, ${plural(server.canary.prompt_tokens + server.canary.completion_tokens, "token")} spent${server.canary.last_error ? `; ${server.canary.last_error}` : ""}`]] : []),
         ...Object.entries(server.facts).map(([key, value]) => [key.replaceAll("_", " "), number(value)]),
       ].map(([key, value]) => h("div", null, h("dt", null, key), h("dd", null, value))))),
     server.replicas.length > 1 ? h("section", { class: "card" }, h("h2", null, "Replicas"), h("ul", { class: "list" }, server.replicas.map((r) =>
