@@ -177,7 +177,11 @@ def plan(path: str, position: Position, done: Collection[Position], *, open_now:
     if real != position.path and (moved := _stat(position.path)) is not None:
         # A link points elsewhere now; the file is where it was.
         beside = [item for item in beside if (item.device, item.inode) != (moved.device, moved.inode)] + [moved]
-    beside = [item for item in beside if item.modified >= position.modified]
+    beside = [
+        item
+        for item in beside
+        if item.modified >= position.modified and (item.size or position.same_inode(item.device, item.inode))
+    ]
     holder: Step | None = None
     found = False
     steps: list[Step] = []
@@ -188,7 +192,10 @@ def plan(path: str, position: Position, done: Collection[Position], *, open_now:
     order.sort(key=lambda item: told and not position.same_inode(item.device, item.inode))
     for item in order:
         kind = _relation(item, position)
-        if kind == "more" and holder is None and (not open_now or position.same_inode(item.device, item.inode)):
+        own = position.same_inode(item.device, item.inode)
+        # Its writer may not have let go of the very file, so that is gone on with even when nothing follows yet.
+        goes_on = kind == "more" or (kind == "same" and own and not item.compressed)
+        if goes_on and holder is None and (own or not open_now):
             holder = Step(item, position.moved(item.path, item.device, item.inode))
         elif kind not in ("same", "part"):
             continue
@@ -200,9 +207,9 @@ def plan(path: str, position: Position, done: Collection[Position], *, open_now:
         kinds = {_relation(item, old): old for old in done if old.offset}
         if "same" in kinds or "part" in kinds:
             continue
-        # Many a file begins like another: only the very file may have grown after it was let go.
+        # Many a file begins like another: only the very file, known well enough, has grown after it was let go.
         known = kinds.get("more")
-        grown = known is not None and known.same_inode(item.device, item.inode)
+        grown = known is not None and known.offset >= TAIL and known.same_inode(item.device, item.inode)
         steps.append(Step(item, known if grown else None))
     if holder is not None and not open_now:
         # A file that nothing was read of may have been copied before it was renamed.

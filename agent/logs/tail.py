@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from agent.logs.identity import TAIL, Position
-from agent.logs.rotation import Content, Step, Unfinished, open_sibling, plan
+from agent.logs.rotation import Content, Step, Unfinished, open_sibling, plan, siblings
 
 __all__ = ["CHUNK", "Batch", "Notice", "NoticeKind", "Tail"]
 
@@ -126,11 +126,13 @@ class Tail:
     _failures: int = 0
     _retry_at: float = 0.0
     _unfinished_since: float | None = None
+    _released: list[Position] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.saved is not None:
             self._position = Position.from_json(self.saved["file"])
             self._done.extend(Position.from_json(item) for item in self.saved["done"])
+            self._released = [Position.from_json(item) for item in self.saved["released"]]
             self._midline, self._on_copy = bool(self.saved["midline"]), bool(self.saved["on_copy"])
 
     # -- what others may ask ---------------------------------------------------------------------------------
@@ -292,7 +294,11 @@ class Tail:
         current.content.close()
         self._current = None
         self._queue_path()
-        self._queue.extendleft(reversed(steps))
+        for step in reversed(steps):
+            if step.position is not None:
+                # This was looked into now; the file is not to be asked again before it changes.
+                step = Step(step.sibling, replace(step.position, modified=step.sibling.modified))
+            self._queue.appendleft(step)
         return True
 
     def _queue_path(self) -> None:
@@ -327,6 +333,7 @@ class Tail:
         return {
             "file": self._position.to_json(),
             "done": [item.to_json() for item in self._done],
+            "released": [item.position.to_json() for item in self._lingering] + [p.to_json() for p in self._released],
             "midline": self._midline,
             "on_copy": self._on_copy,
         }
@@ -335,6 +342,7 @@ class Tail:
 
     def _begin(self) -> list[Batch]:
         """Find where to go on: the file at the path, or the one that was being read under its new name."""
+        self._revive()
         status = _stat(self.path)
         position = self._position
         if position is None:
@@ -376,6 +384,21 @@ class Tail:
             self._break = self._midline
             if position.offset:
                 self._say("lost", f"{self.path}: the file that was being read is gone; what was not read of it is lost")
+
+    def _revive(self) -> None:
+        """Take up again the renamed files that a writer may not have let go of when we were stopped."""
+        known, self._released = self._released, []
+        if not known:
+            return
+        for item in siblings({self.path, os.path.realpath(self.path)}):
+            for position in known:
+                if item.compressed or not position.same_inode(item.device, item.inode):
+                    continue
+                opened = self._opened(open_sibling(item), item.path, item.device, item.inode, item.modified)
+                if position.relation(opened.content.read) == "whole":
+                    self._lingering.append(_resume(opened, position))
+                else:
+                    opened.content.close()
 
     def _take_next(self) -> _Open:
         """Open the next file of the queue; one that cannot be read stays its first. Raises OSError."""
