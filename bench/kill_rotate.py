@@ -22,6 +22,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -238,13 +239,11 @@ def campaign(mode: str, kills: int, folder: Path, *, seed: int = 1, longest: flo
 
 
 def _has_begun(folder: Path) -> bool:
-    with sqlite3.connect(f"file:{folder}/state.db?mode=ro", uri=True) as database:
-        try:
+    try:
+        with closing(sqlite3.connect(f"file:{folder}/state.db?mode=ro", uri=True)) as database:
             return bool(database.execute("SELECT count(*) FROM state").fetchone()[0])
-        except sqlite3.OperationalError:
-            return False
-        finally:
-            database.close()
+    except sqlite3.OperationalError:
+        return False  # not even the tables are there
 
 
 def _wait_for_end(pid: int, longest: float = 120.0) -> None:
