@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any, Final, Literal, NewType
 
 __all__ = [
@@ -383,7 +383,7 @@ def rfc3339(timestamp: float | None) -> str | None:
     if timestamp is None:
         return None
     millis = round(timestamp * 1000)
-    moment = datetime.fromtimestamp(millis // 1000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+    moment = datetime.fromtimestamp(millis // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return f"{moment}.{millis % 1000:03d}Z" if millis % 1000 else f"{moment}Z"
 
 
@@ -391,7 +391,7 @@ def parse_rfc3339(text: str) -> float:
     """Unix seconds of an RFC 3339 time; a time without zone is UTC. Raises ValueError."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
+        moment = moment.replace(tzinfo=UTC)
     return moment.timestamp()
 
 
