@@ -51,7 +51,8 @@ CREATE TABLE IF NOT EXISTS offsets(source TEXT PRIMARY KEY, value TEXT NOT NULL)
 CREATE TABLE IF NOT EXISTS state(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS alerts(
     id INTEGER PRIMARY KEY AUTOINCREMENT, fingerprint TEXT NOT NULL, state TEXT NOT NULL, opened REAL NOT NULL,
-    updated REAL NOT NULL, closed REAL, planned INTEGER NOT NULL DEFAULT 0, body TEXT NOT NULL);
+    updated REAL NOT NULL, closed REAL, fired INTEGER NOT NULL, planned INTEGER NOT NULL DEFAULT 0,
+    body TEXT NOT NULL);
 CREATE UNIQUE INDEX IF NOT EXISTS alerts_open ON alerts(fingerprint) WHERE closed IS NULL;
 CREATE INDEX IF NOT EXISTS alerts_by_fingerprint ON alerts(fingerprint, id);
 CREATE INDEX IF NOT EXISTS alerts_unplanned ON alerts(id) WHERE planned = 0;
@@ -208,10 +209,11 @@ class Store:
         since: float | None = None,
         fingerprint: str | None = None,
         planned: bool | None = None,
+        fired: bool | None = None,
         limit: int = 1000,
     ) -> list[StoredAlert]:
         """Alerts by state, newest episode first; ``since`` bounds the last update of closed ones, ``planned`` tells
-        those that the dispatcher has dealt with."""
+        those that the dispatcher has dealt with, ``fired`` those that were ever more than pending."""
         where, values = ["1"], list[Any]()
         if open is not None:
             where.append("closed IS NULL" if open else "closed IS NOT NULL")
@@ -221,6 +223,8 @@ class Store:
         if fingerprint is not None:
             where.append("fingerprint = ?")
             values.append(fingerprint)
+        if fired is not None:
+            where.append("fired = 1" if fired else "fired = 0")
         if planned is not None:
             where.append("planned = 1" if planned else "planned = 0")
         rows = self._database.read(
@@ -229,9 +233,10 @@ class Store:
         return [stored_alert(row) for row in rows]
 
     def episodes(self, fingerprint: str, since: float) -> list[float]:
-        """When the episodes of an alert began that were open at or after ``since``, oldest first."""
+        """When the episodes of an alert began that fired and were open at or after ``since``, oldest first."""
         rows = self._database.read(
-            "SELECT opened FROM alerts WHERE fingerprint = ? AND (closed IS NULL OR closed >= ?) ORDER BY id",
+            "SELECT opened FROM alerts WHERE fingerprint = ? AND fired = 1 AND (closed IS NULL OR closed >= ?) "
+            "ORDER BY id",
             fingerprint,
             since,
         )

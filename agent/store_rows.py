@@ -103,6 +103,7 @@ class Silence:
 
 def put_alert(db: sqlite3.Connection, alert: Alert, now: float) -> None:
     closed = (alert.ends_at if alert.ends_at is not None else now) if alert.state == "resolved" else None
+    fired = alert.fired_at is not None
     body = dump(alert.to_json(context=True))
     row = db.execute(
         "SELECT id, closed FROM alerts WHERE fingerprint = ? ORDER BY id DESC LIMIT 1", (alert.fingerprint,)
@@ -110,13 +111,13 @@ def put_alert(db: sqlite3.Connection, alert: Alert, now: float) -> None:
     # A second "resolved" of a closed episode only refreshes it; anything else after a close is a new episode.
     if row is not None and (row["closed"] is None or closed is not None):
         db.execute(
-            "UPDATE alerts SET state = ?, updated = ?, closed = ?, body = ? WHERE id = ?",
-            (alert.state, now, closed, body, row["id"]),
+            "UPDATE alerts SET state = ?, updated = ?, closed = ?, fired = fired OR ?, body = ? WHERE id = ?",
+            (alert.state, now, closed, fired, body, row["id"]),
         )
     else:
         db.execute(
-            "INSERT INTO alerts(fingerprint, state, opened, updated, closed, body) VALUES(?, ?, ?, ?, ?, ?)",
-            (alert.fingerprint, alert.state, now, now, closed, body),
+            "INSERT INTO alerts(fingerprint, state, opened, updated, closed, fired, body) VALUES(?, ?, ?, ?, ?, ?, ?)",
+            (alert.fingerprint, alert.state, now, now, closed, fired, body),
         )
 
 

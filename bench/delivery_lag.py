@@ -1,6 +1,6 @@
 """Whether a log is read as fast with all receivers hung as with all well: time from a line to its durable decision.
 
-The real core (streams, matcher, detector, store) is handed one line after another, for many servers; every tenth line
+The real core (streams, matcher, detector, store) is handed one line after another, for many servers; now and then one
 makes an alert fire. Receivers answer at once, or take each request and never answer. Measured is what one line costs
 the thread that reads logs, its commit included. Run by ``python -m bench.delivery``; alone it prints its figures.
 """
@@ -44,6 +44,8 @@ rules:
     annotations: {summary: "bench"}
 """
 RECEIVERS = 3
+EVERY = 100
+"""One line in so many makes an alert fire, each of another server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ def measure(lines: int, *, hung: bool) -> Lag:
 
     servers = tuple(
         ServerConfig(name=f"server-{number:03d}", engine="vllm", logs=(LogSource(path=f"/nowhere/{number}.log"),))
-        for number in range(max(1, lines // 10))
+        for number in range(max(1, lines // EVERY))
     )
     with tempfile.TemporaryDirectory() as folder, LocalReceiver(before=before) as service:
         names = [f"hook-{number}" for number in range(RECEIVERS)]
@@ -113,10 +115,11 @@ def measure(lines: int, *, hung: bool) -> Lag:
 def _feed(core: Core, lines: int) -> list[float]:
     took = []
     for number in range(lines):
-        server = f"server-{number // 10:03d}"
+        server = f"server-{number // EVERY:03d}"
+        fault = number % EVERY == EVERY // 2
         stamp = time.strftime("%m-%d %H:%M:%S", time.gmtime())
-        text = "BENCH FAULT" if number % 10 == 5 else f"Added request cmpl-{number}."
-        line = f"(EngineCore_0 pid=7) {'ERROR' if number % 10 == 5 else 'INFO'} {stamp} [core.py:{number}] {text}\n"
+        text = "BENCH FAULT" if fault else f"Added request cmpl-{number}."
+        line = f"(EngineCore_0 pid=7) {'ERROR' if fault else 'INFO'} {stamp} [core.py:{number}] {text}\n"
         item = LogBytes(
             key=server, server=server, file=f"{server}.log", data=line.encode(), position={"offset": number}
         )

@@ -105,7 +105,7 @@ class Desk:
             return "pagerduty change", self._pagerduty(pagerduty_change_faults(body), body, size)
         if path.endswith("/v2/enqueue"):
             return "pagerduty", self._pagerduty(pagerduty_faults(body), body, size)
-        if method == "GET" or body is not None:
+        if method == "GET" or not size or body is not None:  # a heartbeat has no body
             return "webhook", Reply.json(200, {})
         return "webhook", Reply.text(400, "no JSON")
 

@@ -408,7 +408,8 @@ class Dispatcher:
         return Quiet.of(silences, config.maintenance, config.time_intervals)
 
     def _latest(self, fingerprint: str) -> StoredAlert | None:
-        found = self._store.alerts(fingerprint=fingerprint, limit=1)
+        """How an alert that does not fire now ended: its last episode that fired, not one that is only pending."""
+        found = self._store.alerts(fingerprint=fingerprint, fired=True, limit=1)
         return found[0] if found else None
 
     def _still_needed(self, name: str) -> bool:

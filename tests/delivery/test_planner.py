@@ -608,3 +608,24 @@ def test_an_acknowledgement_reaches_pagerduty_and_nobody_else() -> None:
         assert pager.actions == ["open", "acknowledge"]
         assert pager.told[1].key == pager.told[0].key
         assert world.receivers["chat"].actions == ["open"]
+
+
+def test_a_pending_alert_neither_hides_a_resolve_nor_counts_as_an_episode() -> None:
+    """
+    fires -> told   over, and pending again in the same breath -> resolve told   pending four more times: no flapping
+    """
+    with World(receivers(chat=CHAT), Route(receiver="chat", group_wait=0.0)) as world:
+        world.fire(alert())
+        world.run(2)
+        world.store.commit(alerts=[resolved(alert(), world.clock.now)])
+        for _ in range(5):
+            again = alert(state="pending", fired_at=None, confidence="suspected", now=world.clock.now)
+            world.fire(again)
+            world.run(60)
+            world.fire(resolved(again, world.clock.now))
+        assert world.said("chat") == [("open", "trtllm-0"), ("resolve", "trtllm-0")]
+        (over,) = world.receivers["chat"].told[1].alerts
+        assert over.state == "resolved"
+        world.fire(alert(now=world.clock.now))
+        world.run(2)
+        assert world.receivers["chat"].told[2].notes == ("fired 2 times in 5m2s",)
