@@ -18,8 +18,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from agent import __version__
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from agent.model import Alert
     from agent.rules.model import RuleSet
 
@@ -205,26 +203,18 @@ def _print_faults(faults: Sequence[Any], out: TextIO) -> bool:
 
 
 def _ruleset(paths: Sequence[str]) -> RuleSet:
-    from agent.detect.promql import check_expr
-    from agent.rules.load import load_rules
+    from agent.cache_folder import cache_folder
+    from agent.rules.cached import load_rules_cached
 
-    ruleset, faults = load_rules(list(paths), check_expr=check_expr)
+    def check_expr(text: str) -> Sequence[str]:
+        from agent.detect.promql import check_expr
+
+        return check_expr(text)
+
+    ruleset, faults = load_rules_cached(paths, check_expr=check_expr, cache_dir=cache_folder())
     if _print_faults([fault for fault in faults if fault.severity == "error"], sys.stderr):
         raise UsageError("the rules have faults (above); correct them and try again")
     return ruleset
-
-
-def cache_dir() -> Path | None:
-    """Where compiled rules are kept between runs, or None when there is no place to write."""
-    from pathlib import Path
-
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = Path(base) / "wedgewatch"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return folder if os.access(folder, os.W_OK) else None
 
 
 # -- commands ------------------------------------------------------------------------------------------------
@@ -237,9 +227,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _scan(arguments: argparse.Namespace) -> int:
+    from agent.cache_folder import cache_folder
     from agent.model import parse_rfc3339
     from agent.replay import scan
-    from agent.scan_report import ProgressBar, print_report
 
     for name in arguments.logs:
         if name != "-" and not os.path.exists(name):
@@ -261,7 +251,11 @@ def _scan(arguments: argparse.Namespace) -> int:
     def emit(alert: Alert) -> None:
         print(json.dumps(alert.to_json(), ensure_ascii=False), flush=False)
 
-    bar = ProgressBar(arguments.logs, sys.stderr) if sys.stderr.isatty() and not as_json else None
+    bar = None
+    if sys.stderr.isatty() and not as_json:
+        from agent.scan_report import ProgressBar
+
+        bar = ProgressBar(arguments.logs, sys.stderr)
     try:
         result = scan(
             ruleset,
@@ -272,7 +266,7 @@ def _scan(arguments: argparse.Namespace) -> int:
             server=arguments.server,
             timezone=_zone(arguments.timezone),
             until=until,
-            cache_dir=cache_dir(),
+            cache_dir=cache_folder(),
             progress=bar.update if bar is not None else None,
             on_alert=emit if as_json else None,
         )
@@ -284,6 +278,8 @@ def _scan(arguments: argparse.Namespace) -> int:
     if as_json:
         print(json.dumps(result.summary()))
     else:
+        from agent.scan_report import print_report
+
         print_report(result, sys.stdout, color=sys.stdout.isatty() and "NO_COLOR" not in os.environ)
     if arguments.explain:
         from agent.authoring.explain import Trace

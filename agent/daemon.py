@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agent import __version__
 from agent.aftermath import Aftermath
 from agent.alert_log import AlertLog
+from agent.cache_folder import cache_folder
 from agent.config import Config
 from agent.config_watch import ConfigWatch
 from agent.core import Core
@@ -118,7 +119,7 @@ class Daemon:
             emit=self._emit,
             deliver=self._deliver,
             alert_log=self.alert_log,
-            cache_dir=_cache_folder(state),
+            cache_dir=cache_folder(state),
             matcher=options.matcher,
         )
         self.watchers = Watchers(self._post, self._put_looks, self.core.last_completion, self.telemetry)
@@ -442,18 +443,6 @@ def _give_up() -> None:
 
 def _retention(config: Config) -> Retention:
     return Retention(closed_alerts_seconds=config.state.retention, max_bytes=config.state.max_size_mib << 20)
-
-
-def _cache_folder(state: Path | None) -> Path | None:
-    """Where compiled rules are kept: inside the state folder, so that a read-only root works."""
-    if state is None:
-        return None
-    folder = state / "cache"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return folder
 
 
 def release_memory() -> None:

@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, tzinfo
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from agent.config import Config
@@ -170,15 +169,3 @@ class CanaryEdge:
                     self.last_error = sample.error
                     self._put([sample], "")
             stop.wait(1.0)
-
-
-def cache_folder(state: Path | None) -> Path | None:
-    """Where compiled rules are kept: inside the state folder, so that a read-only root works."""
-    if state is None:
-        return None
-    folder = state / "cache"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return folder

@@ -7,16 +7,18 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 
 from agent import own_log
+from agent.cache_folder import cache_folder
 from agent.config import Config, default_config, load_config, state_path
 from agent.daemon import Daemon, Options
-from agent.detect.promql import check_expr
 from agent.model import Alert, Position
+from agent.pipeline import Pipeline
 from agent.reload import Loaded
-from agent.rules.load import load_rules
+from agent.rules.cached import is_cached, load_rules_cached
 from agent.schema import Fault
 from agent.store import StoreLocked
 
@@ -42,6 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     def load() -> Loaded:
         return _load(arguments, given)
 
+    _warm_up(arguments, given)
     config, ruleset, faults = load()
     errors = [fault for fault in faults if fault.severity == "error"]
     for fault in errors or faults:
@@ -56,10 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
         alert_log=arguments.alert_log or "",
         printer=_printer(as_json=arguments.json),
     )
-    # Without a configuration or --state nothing is left on the disk.
-    state = state_path(config) if arguments.config or arguments.state else None
     try:
-        daemon = Daemon(config, ruleset, options, state=state, load=load)
+        daemon = Daemon(config, ruleset, options, state=_state(config, arguments), load=load)
     except StoreLocked as error:
         print(f"wedgewatch: {error}", file=sys.stderr)
         return 2
@@ -82,13 +83,48 @@ def _given(arguments: argparse.Namespace) -> Config:
     )
 
 
+def _warm_up(arguments: argparse.Namespace, given: Config) -> None:
+    """Rules that were never read here before are read and compiled by a child: what that takes in memory (10 MiB, for
+    a moment) would stay with us for ever. We then find them in the cache; if not, we read them ourselves."""
+    config = _override(load_config(arguments.config)[0] if arguments.config else given, arguments)
+    folder = cache_folder(_state(config, arguments))
+    files, off = config.rule_files, config.disabled_rules
+    if folder is None or is_cached(files, config.bundled_rules, disabled=off, cache_dir=folder):
+        return
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    try:
+        _, ruleset, faults = _load(arguments, given)
+        if not faults:
+            Pipeline(ruleset, [], cache_dir=folder)
+    finally:
+        os._exit(0)
+
+
 def _load(arguments: argparse.Namespace, given: Config) -> Loaded:
     config, faults = load_config(arguments.config) if arguments.config else (given, [])
     config = _override(config, arguments)
-    ruleset, rule_faults = load_rules(
-        config.rule_files, config.bundled_rules, check_expr=check_expr, disabled=config.disabled_rules
+    ruleset, rule_faults = load_rules_cached(
+        config.rule_files,
+        config.bundled_rules,
+        check_expr=_check_expr,
+        disabled=config.disabled_rules,
+        cache_dir=cache_folder(_state(config, arguments)),
     )
     return config, ruleset, [*faults, *_unread(config, arguments.config or "command line"), *rule_faults]
+
+
+def _state(config: Config, arguments: argparse.Namespace) -> Path | None:
+    """Where state is kept; without a configuration or ``--state`` none is left on the disk."""
+    return state_path(config) if arguments.config or arguments.state else None
+
+
+def _check_expr(text: str) -> Iterable[str | tuple[int, str]]:
+    from agent.detect.promql import check_expr  # the parser is only needed for rules that were never seen before
+
+    return check_expr(text)
 
 
 def _unread(config: Config, file: str) -> list[Fault]:

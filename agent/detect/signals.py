@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from agent.detect.promql import Expr, compile_expr
 from agent.detect.series import SeriesStore
 from agent.model import SIGNALS, Sample
+
+if TYPE_CHECKING:
+    from agent.detect.promql import Expr
 
 __all__ = ["SignalStore"]
 
@@ -23,6 +25,8 @@ RETENTION: Final = 3600.0
 
 @lru_cache(maxsize=512)
 def _compiled(text: str) -> Expr:
+    from agent.detect.promql import compile_expr  # the parser is loaded when the first condition is asked
+
     return compile_expr(text)
 
 

@@ -48,8 +48,8 @@ class CompiledMatcher:
     """A matcher ready to be looked for in a text."""
 
     __slots__ = (
-        *("analysis", "fold", "groups", "literals", "matcher", "needle", "number", "regex", "safe_length"),
-        *("scan_id", "set_aside", "timed", "timed_regex", "timeouts"),
+        *("analysis", "fold", "groups", "literals", "matcher", "needle", "number", "safe_length"),
+        *("_regex", "scan_id", "set_aside", "timed", "timed_regex", "timeouts"),
     )
 
     def __init__(self, matcher: Matcher, number: int) -> None:
@@ -68,17 +68,21 @@ class CompiledMatcher:
         usable = all(b"\x0b" not in literal and (literal.isascii() or not self.fold) for literal in literals)
         self.literals = tuple(literal.decode("utf-8", "replace") for literal in literals) if usable else ()
         self.timed_regex: Any = None
-        self.regex: Any = None
+        self.groups = self.analysis.groups
         self.timed = False
-        if not self.needle:
-            pattern = re.escape(matcher.pattern) if matcher.kind == "contains" else matcher.pattern
-            flags = _FLAGS | (re.IGNORECASE if matcher.ignore_case else 0)
-            try:
-                self.regex = re.compile(pattern, flags)
-            except (re.error, OverflowError, RecursionError):
-                self.regex = self._compile_timed()
-                self.timed = True
-        self.groups = bool(self.regex is not None and self.regex.groupindex)
+        self._regex: Any = None
+        if not self.needle and not self.analysis.plain:
+            self._regex = self._compile_timed()
+            self.timed = True
+            self.groups = bool(self._regex.groupindex)
+
+    @property
+    def regex(self) -> Any:
+        """The compiled pattern; made when it is first needed, since most of hundreds never are."""
+        if self._regex is None:
+            pattern = re.escape(self.matcher.pattern) if self.matcher.kind == "contains" else self.matcher.pattern
+            self._regex = re.compile(pattern, _FLAGS | (re.IGNORECASE if self.matcher.ignore_case else 0))
+        return self._regex
 
     def _compile_timed(self) -> Any:
         import regex

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import regex
 
+from agent.logs import pattern_cache
 from agent.logs.conditions import CompiledCondition, CompiledMatcher, MatcherFault, Matchers, Untrusted
 from agent.logs.decode import Decoder, FormatFault
 from agent.logs.patterns import Analysis
@@ -80,6 +81,7 @@ class LogEngine:
         self.timezone = timezone
         self.year_reference = year_reference or YearReference()
         self.dialects = dict(dialects)
+        pattern_cache.preload(cache_dir)
         self.decoder = Decoder(dialects)
         self._matchers = Matchers()
         places: dict[str, list[int]] = {}
@@ -109,6 +111,7 @@ class LogEngine:
         self.recognised_plan = self._plan([item for item in self.conditions if not item.detects], matcher, cache_dir)
         every = [*self.conditions, *(item for part in self.detectors.values() for item in part)]
         self.open_plan = self._plan(every, matcher, cache_dir) if self.detectors else self.recognised_plan
+        pattern_cache.keep(cache_dir)
 
     @property
     def faults(self) -> list[MatcherFault | FormatFault]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from re import _constants as _c  # type: ignore[attr-defined]  # private, and the only parser of re's syntax there is
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any, Final
@@ -92,18 +91,40 @@ class Analysis:
     ``prefilter`` is None when nothing can be looked for: the pattern may match the empty text, or only the
     ``regex`` module understands it. Then every line has to be tried. ``literals``: every match holds one of
     them (empty: unknown), compared in lower case when ``fold``. ``safe_length``: up to this many characters a
-    backtracking engine is fast enough without a time limit.
+    backtracking engine is fast enough without a time limit. ``plain``: Python's ``re`` compiles it; ``groups``: it
+    names some.
     """
 
     prefilter: bytes | None
     literals: tuple[bytes, ...]
     fold: bool
     safe_length: int
+    plain: bool = True
+    groups: bool = False
 
 
-@lru_cache(maxsize=8192)  # reloads and rule tests make engines of the same patterns again and again
+known_analyses: Final[dict[tuple[str, str, bool], Analysis]] = {}
+"""Kind, pattern, ``ignore_case`` -> what is known. Reloads and rule tests make engines of the same patterns again."""
+MOST_KNOWN: Final = 20_000
+known_firsts: Final[dict[str, frozenset[str] | None]] = {}
+news: Final[set[str]] = set()
+"""Not empty when something was found out since it was last written down (:mod:`agent.logs.pattern_cache`)."""
+
+
 def analyse(matcher: Matcher) -> Analysis:
     """Prefilter, literals and cost of a matcher. A pattern that ``re`` cannot parse gives an empty analysis."""
+    key = (matcher.kind, matcher.pattern, matcher.ignore_case)
+    found = known_analyses.get(key)
+    if found is None:
+        if len(known_analyses) >= MOST_KNOWN:
+            known_analyses.clear()
+        found = known_analyses[key] = _analyse(matcher)
+        news.add("analysis")
+    return found
+
+
+def _analyse(matcher: Matcher) -> Analysis:
+    groups = False
     if matcher.kind == "contains":
         tree: _Node = _literal(matcher.pattern, fold=matcher.ignore_case)
     else:
@@ -111,20 +132,27 @@ def analyse(matcher: Matcher) -> Analysis:
         try:
             parsed = _parser.parse(matcher.pattern, flags)
             tree = _convert(parsed, parsed.state.flags)
+            groups = bool(re.compile(matcher.pattern, flags).groupindex)
         except (re.error, OverflowError, RecursionError):
-            return Analysis(None, (), False, 0)
+            return Analysis(None, (), False, 0, plain=False)
     hazard = 0 if matcher.kind == "contains" else _hazard(tree)
     trimmed = _trim(_trim(tree, last=True), last=False)
     expression = _emit(trimmed) if _shortest(trimmed) > 0 else None
     if expression is not None and len(expression) > _EXPRESSION_LIMIT:
         expression = None
     literals, fold = _best_literals(trimmed) if expression is not None else ((), False)
-    return Analysis(expression, literals, fold, _SAFE_LENGTH.get(hazard, 0))
+    return Analysis(expression, literals, fold, _SAFE_LENGTH.get(hazard, 0), True, groups)
 
 
-@lru_cache(maxsize=1024)
 def first_characters(pattern: str) -> frozenset[str] | None:
     """The ASCII characters a match of ``pattern`` may begin with; None when that cannot be told."""
+    if pattern not in known_firsts:
+        known_firsts[pattern] = _first_characters(pattern)
+        news.add("first characters")
+    return known_firsts[pattern]
+
+
+def _first_characters(pattern: str) -> frozenset[str] | None:
     try:
         parsed = _parser.parse(pattern, re.ASCII)
     except (re.error, OverflowError, RecursionError):

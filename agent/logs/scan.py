@@ -25,7 +25,16 @@ from typing import Any, Final, Literal, Protocol
 
 from agent.logs.patterns import Analysis
 
-__all__ = ["MATCHERS", "MatcherName", "Scanner", "ScannerUnavailable", "make_scanner", "measure_speed"]
+__all__ = [
+    "MATCHERS",
+    "MatcherName",
+    "Scanner",
+    "ScannerUnavailable",
+    "make_scanner",
+    "measure_speed",
+    "read_cache",
+    "write_cache",
+]
 
 MatcherName = Literal["auto", "hyperscan", "re2", "python"]
 MATCHERS: Final[tuple[str, ...]] = ("auto", "hyperscan", "re2", "python")
@@ -146,7 +155,7 @@ class HyperscanScanner:
         padding = _PADDING if len(expressions) < _PADDING_BELOW else ()
         key = hashlib.sha256(b"\0".join((self.name.encode(), *expressions, *padding))).hexdigest()
         path = None if cache_dir is None else cache_dir / f"{key}.hs"
-        if path is not None and (stored := _read_cache(path)) is not None:
+        if path is not None and (stored := read_cache(path)) is not None:
             with contextlib.suppress(self._hs.HyperscanError):
                 database = self._hs.loadb(stored, self._hs.HS_MODE_BLOCK)
                 database.scratch = self._hs.Scratch(database)
@@ -162,7 +171,7 @@ class HyperscanScanner:
                 return None
             database = self._compile(good, padding)
         if path is not None and not self.refused:
-            _write_cache(path, self._hs.dumpb(database))
+            write_cache(path, self._hs.dumpb(database))
         return database
 
     def _compile(self, expressions: Sequence[tuple[int, bytes]], padding: Sequence[bytes]) -> Any:
@@ -310,8 +319,8 @@ def _expression(pattern: Analysis) -> bytes:
 # --- the cache ----------------------------------------------------------------------------------------------
 
 
-def _read_cache(path: Path) -> bytes | None:
-    """A stored database whose checksum is right; anything else is compiled anew."""
+def read_cache(path: Path) -> bytes | None:
+    """What is stored there, if its checksum is right; anything else is made anew."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -320,7 +329,8 @@ def _read_cache(path: Path) -> bytes | None:
     return body if hashlib.sha256(body).digest() == digest else None
 
 
-def _write_cache(path: Path, body: bytes) -> None:
+def write_cache(path: Path, body: bytes) -> None:
+    """Store something with its checksum, whole or not at all."""
     # A cache that cannot be written only costs the compile time of the next start.
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -170,7 +170,8 @@ def _by_first_character() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
     return table
 
 
-_TABLE: Final = _by_first_character()
+_TABLE: Final[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
+"""Filled when the first line is looked at: what is known of patterns by then comes from disk."""
 
 
 def peel(text: str, believed: Collection[str], only: str = "auto") -> Peeled | None:
@@ -183,6 +184,8 @@ def peel(text: str, believed: Collection[str], only: str = "auto") -> Peeled | N
         return _peel_mark(text)
     if only == "none":
         return None
+    if not _TABLE:
+        _TABLE.update(_by_first_character())
     for kind, pattern in _TABLE.get(text[:1]) or _TABLE[""]:
         if kind in WEAK and kind not in believed and kind != only:
             continue
