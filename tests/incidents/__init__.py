@@ -1,0 +1,1 @@
+"""Incidents of our own: simulated servers, told in each engine's words, with the answer that is right."""
