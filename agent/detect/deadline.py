@@ -116,7 +116,7 @@ class GapHistory:
         largest = max(largest, interval)
         learned = _SAFETY * largest / math.log(total + 1) * math.log(GAMMA / mean)
         learned = max(learned, 2 * largest + interval)
-        if largest <= interval:
+        if largest <= 1.5 * interval:
             # Every look so far showed progress: a rough eye makes a young process no slower than that.
             learned = min(learned, max(limits.cold, 3 * interval))
         if learned <= limits.floor:

@@ -156,8 +156,10 @@ class Looks:
         if self.sight.fresh(at):
             return self._compare(at, covers, moved=moved)
         load = self.work.look(now, change)
-        if load is None and sample.probe and now.get("scheduled_requests", now.get("scheduled_tokens", 1.0)) <= 0:
-            load = 1.0  # the loop turns because somebody waits, and it schedules nothing
+        if load is None:
+            # What was scheduled is in flight; a loop that turns and schedules nothing turns because somebody waits.
+            scheduled = now.get("scheduled_requests", now.get("scheduled_tokens"))
+            load = max(1.0, scheduled) if scheduled is not None and (scheduled > 0 or sample.probe) else None
         rate = now.get("generation_tokens_per_second")
         generated = rate * covers if rate is not None else None
         look = self._take(at, step, now, change, load, generated, seen=seen, moved=moved)

@@ -87,6 +87,8 @@ class OnsetLedger:
         self._onsets: list[tuple[float, float]] = []
         self._restarts: list[float] = []
         self._changes: list[float] = []
+        self._lived: list[tuple[float, float]] = []
+        self._lived_until = -1
 
     def look(self, timestamp: float, seconds: float, load: float) -> None:
         """``seconds`` of healthy time at ``load`` ended at ``timestamp``."""
@@ -113,6 +115,27 @@ class OnsetLedger:
         """Version, flags or image differ from before."""
         self._changes.append(timestamp)
         del self._changes[:-100]
+
+    @property
+    def changed(self) -> bool:
+        """Was any change of version, flags or image seen?"""
+        return bool(self._changes)
+
+    @property
+    def onset_loads(self) -> list[float]:
+        """The load before each onset of the time that is remembered."""
+        first = next(iter(self._bins), 0) * BIN
+        return [load for time, load in self._onsets if time >= first]
+
+    def lived(self) -> list[tuple[float, float]]:
+        """Healthy time by load: (load, seconds) of each stretch of five minutes, busiest first."""
+        latest = next(reversed(self._bins), -1)
+        if latest != self._lived_until:
+            # Anew with each stretch that begins; the present one is short of nothing that matters.
+            self._lived_until = latest
+            bins = [(b.load_seconds / b.exposure, b.exposure) for b in self._bins.values() if b.exposure > 0]
+            self._lived = sorted(bins, reverse=True)
+        return self._lived
 
     def _bin(self, timestamp: float) -> _Bin:
         number = int(timestamp // BIN)

@@ -46,9 +46,9 @@ class Patience(Remembered):
 
     def forgive(self, gap: float, load: float, limits: ProgressLimits) -> None:
         """What was called a stall ended by itself: nobody restarted the server and no client gave up. Twice is a habit
-        of this server (an update of its weights, say) and is learned, up to half of ``cold``, so that a real stall is
-        never taken for a habit of more than ``cold`` and one look."""
-        gap = min(gap, limits.cold / 2)
+        of this server (an update of its weights, say) and is learned, but for no more than a quarter of ``cold``: the
+        deadline then comes to about ``cold``, and a stall that is longer is called however often it comes."""
+        gap = min(gap, limits.cold / 4)
         if self._forgiven is None:
             self._forgiven = gap
             return
@@ -87,7 +87,8 @@ class Patience(Remembered):
         early = self.early.deadline(limits, interval) if self.early.count < _SETTLED else known
         if turns and not self._queue_lives and early[0] > _TURNING * limits.floor:
             early = _TURNING * limits.floor, "turning"  # what turns does not compile
-        best = max(known, early, key=lambda found: found[0]) if self.history.count else early
+        older = self.history.count > self.early.count
+        best = max(known, early, key=lambda found: found[0]) if older else early
         # An engine that does not cut prompts up shows nothing while one step prefills a long one.
         prefill = min(limits.cold, _PREFILL_SLACK * budget / max(_SLOW_PREFILL, self.prefill_rate))
         if prefill > best[0]:

@@ -14,6 +14,7 @@ from agent.detect import judge
 from agent.detect.deadline import GapHistory, ProgressLimits
 from agent.detect.looks import Looks
 from agent.detect.sight import Sight
+from agent.detect.sizes import RequestSizes
 from agent.detect.stall import Point, Stall
 from agent.detect.steps import Steps
 from agent.model import ProgressState, ProgressSummary
@@ -102,6 +103,11 @@ class Standing:
     def history(self) -> GapHistory:
         """Gaps between signs of progress over the life of the server."""
         return self.looks.patience.history
+
+    @property
+    def sizes(self) -> RequestSizes:
+        """How large requests are, and what is delivered at which concurrency."""
+        return self.looks.sizes
 
     @property
     def sight(self) -> Sight:
