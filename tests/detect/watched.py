@@ -29,7 +29,7 @@ _GAUGES = {
 
 
 class Watched:
-    """Counters are given as what they grow by in each look, gauges as what they show; both stay as they are otherwise."""
+    """Counters are given as what they grow by in each look, gauges as what they show; else both stay as they are."""
 
     def __init__(self, *, limits: ProgressLimits | None = None, every: float = 5.0, **page: float) -> None:
         self.tracker = ProgressTracker(limits)
@@ -41,8 +41,8 @@ class Watched:
         self.seen: list[tuple[float, ProgressState]] = []
 
     def look(self, looks: int = 1, *, every: float | None = None, repeats: int = 0, **what: Any) -> Watched:
-        """Look so often, the same growing by the same each time. A pair of numbers is a gauge that climbs or falls evenly
-        from the first to the second."""
+        """Look so often, the same growing by the same each time. A pair of numbers is a gauge that climbs or falls
+        evenly from the first to the second."""
         for number in range(looks):
             self.now += self.every if every is None else every
             for name, value in what.items():
@@ -84,7 +84,7 @@ class Watched:
         return self
 
     def line(self, *, after: float = 10.0, probe: bool = False, origin: str = "stats", **values: float) -> Watched:
-        """A stats line of the engine. ``running``, ``waiting`` and so on as above; ``gen`` and ``prompt`` in tokens/s."""
+        """A stats line of the engine: ``running``, ``waiting`` and so on as above, ``gen`` and ``prompt`` in tokens/s."""
         self.now += after
         names = _GAUGES | _COUNTERS | {"gen": "generation_tokens_per_second", "prompt": "prompt_tokens_per_second"}
         given = {names.get(name, name): value for name, value in values.items()}
