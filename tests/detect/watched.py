@@ -84,7 +84,7 @@ class Watched:
         return self
 
     def line(self, *, after: float = 10.0, probe: bool = False, origin: str = "stats", **values: float) -> Watched:
-        """A stats line of the engine: ``running``, ``waiting`` and so on as above, ``gen`` and ``prompt`` in tokens/s."""
+        """A stats line of the engine: ``running`` and so on as above, ``gen`` and ``prompt`` in tokens a second."""
         self.now += after
         names = _GAUGES | _COUNTERS | {"gen": "generation_tokens_per_second", "prompt": "prompt_tokens_per_second"}
         given = {names.get(name, name): value for name, value in values.items()}
