@@ -93,7 +93,9 @@ class Core:
         state = store.load_state() or {}
         known = {*state, *(str(value.get("server", "")) for value in self._offsets.values())}
         # What is older than a server's very first start never pages; what happened while we were away does.
-        self._history_until = {name: self.started for name in pipeline.detectors if name not in known}
+        # Most stamps are whole seconds: a line of this second may have been written after us.
+        begun = float(int(self.started))
+        self._history_until = {name: begun for name in pipeline.detectors if name not in known}
         self._silent: set[str] = set((store.load_state("silent") or {}).get("fingerprints", []))
         pipeline.restore(state)
         for name, ledger in (store.load_state("onset") or {}).items():
@@ -371,10 +373,8 @@ class Core:
                 fresh = self._open(stream.server, stream.file, 1, self._options[key])
                 fresh.restore(snapshot)
                 self.streams[key] = fresh
-        now = self._clock()
-        for name in pipeline.detectors:
-            if name not in old.detectors:
-                self._history_until[name] = now
+        begun = float(int(self._clock()))
+        self._history_until |= {name: begun for name in pipeline.detectors if name not in old.detectors}
 
     def positions(self) -> Mapping[str, Any]:
         """Positions by stream key up to which everything was processed, for the followers."""
