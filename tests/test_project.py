@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli import main
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -47,6 +49,17 @@ def test_a_wheel_holds_the_packages_and_the_data_of_rules(tmp_path: Path) -> Non
     for name in ("agent/cli.py", "integrations/slack.py", "reproducer/scheduler.py", "agent/web/static/index.html"):
         assert name in names
     assert not [name for name in names if name.startswith(("tests/", "bench/", "docs/"))]
+
+
+def test_check_finds_nothing_wrong_with_us_wherever_it_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "wedgewatch.yaml"
+    config.write_text("servers: [{name: a, logs: [{path: /var/log/a.log}]}]\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["check"]) == 0
+    assert main(["check", "-c", str(config)]) == 0
+    assert "fault" not in capsys.readouterr().out.replace("no faults found", "")
 
 
 def test_version_is_said() -> None:

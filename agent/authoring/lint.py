@@ -86,7 +86,8 @@ def inspect(
     faults += loaded.faults
     if bound is not None and bound.value is not None:
         faults += _unknown_names(bound, bound.value, loaded)
-    for file in loaded.rule_files:
+    # The inputs of the bundled rules' tests are in the repository, not in a wheel: only a user's own are looked for.
+    for file in loaded.own_files:
         faults += _test_inputs(file)
     return LintResult(
         sort_faults(faults),
