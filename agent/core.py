@@ -37,6 +37,8 @@ QUIET: Final = 0.3
 """Seconds without bytes after which an unfinished record is decided as it is."""
 LAG: Final = 1.0
 """Seconds by which the event clock trails the wall clock: lines written now may still be on their way to us."""
+AGAIN: Final = 5.0
+"""Seconds between two commits while the disk fails, though nothing changed."""
 FAR_OFF: Final = 55 * 60.0
 """Seconds from now beyond which the stamp of a line that was written just now is wrong: an unknown zone, mostly."""
 CATCH_UP: Final = 60.0
@@ -264,8 +266,13 @@ class Core:
         for server in self.pipeline.detectors:
             if not self._catch_up.holds(server):
                 self._take(self.pipeline.advance(now - LAG, server))
-        if self._changed or (self._state_dirty and now - self._last_commit >= COMMIT_EVERY):
+        since = now - self._last_commit
+        if self._changed or (self._state_dirty and since >= COMMIT_EVERY) or (self._disk_fails() and since >= AGAIN):
             self.commit()
+
+    def _disk_fails(self) -> bool:
+        """Something waits for a disk: it is only tried again when we write."""
+        return bool(self.store.problem) or (self._alert_log is not None and self._alert_log.behind)
 
     def _is_open(self, key: str, server: str) -> bool:
         stream = self.streams.get(key)

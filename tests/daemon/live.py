@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 __all__ = ["Live", "MetricsServer", "line", "stamp", "until", "vllm_page"]
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = float(os.environ.get("PATIENCE", "60"))
+PATIENCE = 60.0
 """Seconds after which something that should happen has not; generous, since the machine may be busy."""
 
 _T = TypeVar("_T")
@@ -93,7 +93,7 @@ class Live:
             "TZ": "UTC",
         }
         state = folder / "state"
-        state.mkdir()
+        state.mkdir(parents=True)
         # What is compiled once serves all tests.
         (cache / "wedgewatch").mkdir(parents=True, exist_ok=True)
         (state / "cache").symlink_to(cache / "wedgewatch")
@@ -240,6 +240,19 @@ class Live:
         """Wait until a metric of ours has come so far."""
         self.until(f"{name} {labels} >= {at_least}", lambda: self.metric(name, **labels) >= at_least)
 
+    def run(self, *arguments: str) -> str:
+        """What another wedgewatch command prints."""
+        command = [sys.executable, "-m", "agent", *arguments]
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PATIENCE,
+        )
+        return done.stdout.decode()
+
     # -- the watched server ----------------------------------------------------------------------------------
 
     def write(self, *lines: str, path: Path | None = None) -> None:
@@ -332,9 +345,3 @@ class MetricsServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5)
-
-
-def transitions(alerts: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
-    """(name, state, fingerprint) of each, to be compared and counted."""
-    for alert in alerts:
-        yield alert["alertname"], alert["state"], alert["fingerprint"]
