@@ -90,14 +90,17 @@ class EmailReceiver:
         config = self._config
         message = build(notification, config)
         text: str = fit(
-            message, render_plain, lambda made: len(made.encode()) <= _BODY_BYTES, notification.degraded * 3
+            message,
+            render_plain,
+            lambda made: len(made.encode("utf-8", "replace")) <= _BODY_BYTES,
+            notification.degraded * 3,
         )
         mail = EmailMessage()
         mail["Subject"] = clip(one_line(message.headline), 200)
         mail["From"] = one_line(config.from_)
         mail["To"] = one_line(config.to)
         mail["Date"] = formatdate(notification.now)
-        thread = hashlib.sha256(notification.key.encode()).hexdigest()[:32]
+        thread = hashlib.sha256(notification.key.encode("utf-8", "replace")).hexdigest()[:32]
         first = f"<{thread}@wedgewatch.invalid>"
         if notification.action == "open":
             mail["Message-ID"] = first

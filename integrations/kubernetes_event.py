@@ -116,7 +116,7 @@ class KubernetesEventReceiver:
         state = "resolved" if resolved else "firing"
         began = min((alert.starts_at for alert in notification.alerts), default=0.0)
         text = f"{notification.key}|{int(began)}|{state}"
-        return f"wedgewatch.{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        return f"wedgewatch.{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
     def _place(self) -> tuple[str, str]:
         namespace = self._config.namespace or os.environ.get("POD_NAMESPACE", "") or self._read("namespace")

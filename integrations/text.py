@@ -107,7 +107,9 @@ def clip(text: str, limit: int, size: Callable[[str], int] = len) -> str:
 def clip_bytes(text: str, limit: int) -> str:
     """``text`` in at most ``limit`` bytes of UTF-8, ellipsis included."""
     return (
-        text if len(text.encode()) <= limit else escaped(text, limit - 2, lambda part: part, lambda s: len(s.encode()))
+        text
+        if len(text.encode("utf-8", "replace")) <= limit
+        else escaped(text, limit - 2, lambda part: part, lambda s: len(s.encode("utf-8", "replace")))
     )
 
 
