@@ -17,7 +17,9 @@ from typing import Any, Final
 from agent.alert_log import AlertLog
 from agent.catch_up import CatchUp
 from agent.config import Config
+from agent.detect.advice import advise
 from agent.detect.deadline import ProgressLimits
+from agent.detect.server import ServerDetector
 from agent.edges import zone
 from agent.log_sources import LogBytes
 from agent.logs.engine import LogStream, Matched
@@ -348,6 +350,7 @@ class Core:
         if last or onset or now - self._last_ledger >= LEDGER_EVERY:
             self._last_ledger = now
             named["onset"] = {name: d.ledger.snapshot() for name, d in self.pipeline.detectors.items()}
+            named["advice"] = {name: _advice(d) for name, d in self.pipeline.detectors.items()}
         return named
 
     def _pages(self, alert: Alert, seen_live: bool) -> bool:
@@ -396,3 +399,9 @@ class Core:
             tracker.last_progress for tracker in list(detector.trackers.values()) if tracker.last_progress is not None
         ]
         return max(times, default=None)
+
+
+def _advice(detector: ServerDetector) -> dict[str, Any]:
+    """What to admit at most, for each engine of a server that enough is known of."""
+    found = {key: advise(tracker, detector.ledger) for key, tracker in detector.trackers.items()}
+    return {key: {**item.to_json(), "sentences": item.sentences()} for key, item in found.items() if item is not None}

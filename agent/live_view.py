@@ -10,6 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from agent import __version__
+from agent.detect.advice import advise
+from agent.detect.pressure import pressure
 from agent.detect.progress import ProgressTracker
 from agent.detect.server import ServerDetector
 from agent.detect.stall import Point
@@ -78,6 +80,8 @@ class LiveView:
         last = scrape.scraper.last if scrape is not None else None
         deadline, source = tracker.deadline() if tracker is not None else (None, "")
         values = _summed([dict(r.values) for r in replicas])
+        near = pressure(tracker, now, detector.ledger) if tracker is not None else None
+        advised = advise(tracker, detector.ledger) if tracker is not None else None
         return ServerView(
             name=name,
             engine=detector.engine,
@@ -96,6 +100,9 @@ class LiveView:
             deadline_source=source,
             facts=dict(tracker.facts) if tracker is not None else {},
             canary=_canary(canary) if canary is not None else None,
+            pressure=near.sentence() if near is not None else "",
+            pressure_chance=near.chance if near is not None else None,
+            advice=tuple(advised.sentences()) if advised is not None else (),
         )
 
     def _replica(self, key: str, tracker: ProgressTracker, now: float) -> Replica:

@@ -17,6 +17,7 @@ def onset(config: str | None, state: str | None, *, as_json: bool = False) -> in
         return 2
     with store:
         ledgers = store.load_state("onset") or {}
+        advice = store.load_state("advice") or {}
     if not ledgers and not as_json:
         print("no history yet: the daemon has not watched any server with metrics")
     for name, data in sorted(ledgers.items()):
@@ -24,7 +25,7 @@ def onset(config: str | None, state: str | None, *, as_json: bool = False) -> in
         ledger.restore(data)
         report = ledger.report()
         if as_json:
-            print(json.dumps({"kind": "onset", "server": name, **report.to_json()}))
+            print(json.dumps({"kind": "onset", "server": name, **report.to_json(), "advice": advice.get(name, {})}))
             continue
         print(f"{name}: {report.sentence()}")
         counts = f"{report.onsets} onsets, {report.restarts} restarts, {report.changes} changes"
@@ -39,4 +40,7 @@ def onset(config: str | None, state: str | None, *, as_json: bool = False) -> in
             print(f"  threshold {report.threshold:.1f} requests in flight, {interval}")
         if report.safe_load is not None:
             print(f"  held for an hour or more without trouble: {report.safe_load:.1f} requests in flight")
+        for engine, item in sorted(advice.get(name, {}).items()):
+            for sentence in item["sentences"]:
+                print(f"  {f'engine {engine}: ' if engine else ''}{sentence}")
     return 0

@@ -87,6 +87,8 @@ class ServerView:
 
     ``values`` holds the newest signals by name and the series of :data:`PLOT_SIGNALS`; ``deadline_s`` is how long a
     silence must last here before it is called a stall, and ``deadline_source`` where that number comes from.
+    ``pressure`` says how near the ceiling it works, ``pressure_chance`` how likely trouble is within half an hour at
+    this load; ``advice`` is what to admit at most, in sentences.
     """
 
     name: str
@@ -106,6 +108,9 @@ class ServerView:
     deadline_source: str = ""
     facts: Mapping[str, float] = field(default_factory=dict)
     canary: CanaryView | None = None
+    pressure: str = ""
+    pressure_chance: float | None = None
+    advice: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

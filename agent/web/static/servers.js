@@ -121,6 +121,8 @@ export function serverPage(store, name) {
         ...(server.canary ? [["Canary", `${number(server.canary.answered)} of ${number(server.canary.requests)} answered, ${plural(server.canary.prompt_tokens + server.canary.completion_tokens, "token")} spent${server.canary.last_error ? `; ${server.canary.last_error}` : ""}`]] : []),
         ...Object.entries(server.facts).map(([key, value]) => [key.replaceAll("_", " "), number(value)]),
       ].map(([key, value]) => h("div", null, h("dt", null, key), h("dd", null, value))))),
+    server.pressure ? h("section", { class: "card" }, h("h2", null, "How near the ceiling"), h("p", null, server.pressure)) : null,
+    server.advice.length ? h("section", { class: "card" }, h("h2", null, "What to admit"), server.advice.map((text) => h("p", null, text))) : null,
     server.replicas.length > 1 ? h("section", { class: "card" }, h("h2", null, "Replicas"), h("ul", { class: "list" }, server.replicas.map((r) =>
       h("li", null, `${r.engine_index}: ${r.state} for `, since(at(r.since)), ` · ${number(r.values.requests_waiting)} waiting, ${number(r.values.requests_running)} running`)))) : null,
     h("p", null, h("a", { href: `#/onset/${encodeURIComponent(name)}` }, "Load at each onset")),
