@@ -1,6 +1,6 @@
 """False pages, missed wedges and delay of the progress verdict, in simulation, against the rules people use today.
 
-    python -m bench.detection [--hours 10000] [--wedges 1000] [--workers 2] [--seed 1] [--write docs/bench-detection.md]
+    python -m bench.detection [--hours 10000] [--wedges 1000] [--months 25] [--workers 2] [--seed 1] [--write FILE]
 
 Healthy server-hours of twelve kinds and wedges of nine kinds are simulated (bench/scenarios.py, bench/wedges.py) and
 looked at every 5 s, as the metrics page of vLLM or TensorRT-LLM would show them, by the tracker that the daemon runs.
@@ -10,53 +10,33 @@ Everything comes from the seed. Exit 1 when a healthy hour paged or a wedge was 
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import random
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from multiprocessing import Pool
 from pathlib import Path
 from typing import Final
 
-from agent.detect.deadline import GAMMA, ProgressLimits
+from agent.detect.deadline import ProgressLimits
 from agent.detect.progress import ProgressTracker
 from agent.model import Sample
 from bench.baselines import NoCompletions, NoTokens, Rule
+from bench.detection_page import page, table
+from bench.levels import levels
+from bench.outcome import SCRAPE, Healthy, Wedged
 from bench.scenarios import HEALTHY, Life
 from bench.wedges import WEDGES
+from bench.weeks import WORLDS, live, report
 
 __all__ = ["Healthy", "Wedged", "healthy", "run", "wedged"]
 
-SCRAPE: Final = 5.0
 PATIENCE: Final = 900.0
 """A wedge that is not found in so many seconds is missed."""
-RULES: Final = ("this", "60 s no token", "no completion in 5 min")
-
-
-@dataclass(slots=True)
-class Healthy:
-    """What a healthy stretch came to. ``pages`` per rule; ``where`` names our own false pages, to look into them."""
-
-    kind: str
-    hours: float = 0.0
-    pages: list[int] = field(default_factory=lambda: [0, 0, 0])
-    where: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Wedged:
-    """What a wedge came to. ``delays`` per rule, in seconds from the last progress; None: missed."""
-
-    kind: str
-    seed: int
-    delays: list[float | None]
-    rate: float
-    source: str = ""
-    before: Healthy | None = None
+FULL: Final = (10_000.0, 1_000, 25)
+"""Hours, wedges and months of a full run."""
+PAGE: Final = Path("docs/bench-detection.md")
 
 
 class Watch:
@@ -179,88 +159,39 @@ def _told(results: Iterable[Healthy | Wedged], total: int) -> Iterator[Healthy |
         yield result
 
 
-def _percentile(values: list[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else math.nan
-
-
-def bound(rate: float) -> float:
-    """Least mean delay of any test on completions alone for one false alarm in 30 days (Lorden), plus half a look."""
-    return math.log(max(GAMMA * rate, math.e)) / rate + SCRAPE / 2 if rate > 0 else math.inf
-
-
-def table(results: list[Healthy | Wedged]) -> list[str]:
-    """Both tables as Markdown."""
-    rests = [one for one in results if isinstance(one, Healthy)]
-    found = [one for one in results if isinstance(one, Wedged)]
-    befores = [one.before for one in found if one.before is not None]
-    lines = [
-        "| healthy | server-hours | false pages: this | 60 s no token | no completion in 5 min |",
-        "|---|---:|---:|---:|---:|",
-    ]
-    lines += [_healthy_row(kind, [one for one in rests if one.kind == kind]) for kind in HEALTHY]
-    lines.append(_healthy_row("before the wedges below", befores))
-    lines.append(_healthy_row("**all**", rests + befores))
-    lines += [
-        "",
-        "Delay in seconds from the last progress (or from the moment work came in after it): median / p99 (missed).",
-        "",
-        "| wedge | n | this | 60 s no token | no completion in 5 min | bound on completions | set by |",
-        "|---|---:|---:|---:|---:|---:|---|",
-    ]
-    for kind in WEDGES:
-        lines.append(_wedge_row(kind, [one for one in found if one.kind == kind]))
-    lines.append(_wedge_row("**all**", found))
-    return lines
-
-
-def _healthy_row(name: str, ones: list[Healthy]) -> str:
-    hours = sum(one.hours for one in ones)
-    pages = [sum(one.pages[place] for one in ones) for place in range(3)]
-    rates = [f"{count} ({1000 * count / hours:.1f} / 1000 h)" if count else "0" for count in pages]
-    return f"| {name} | {hours:,.0f} | {rates[0]} | {rates[1]} | {rates[2]} |"
-
-
-def _wedge_row(name: str, ones: list[Wedged]) -> str:
-    cells = []
-    for place in range(3):
-        delays = [one.delays[place] for one in ones]
-        seen = [delay for delay in delays if delay is not None]
-        missed = len(delays) - len(seen)
-        text = f"{_percentile(seen, 0.5):.0f} / {_percentile(seen, 0.99):.0f}" if seen else "-"
-        cells.append(f"{text} ({missed})")
-    least = _percentile([bound(one.rate) for one in ones if one.rate > 0], 0.5)
-    causes = Counter(one.source.split()[-1] for one in ones if one.source).most_common(3)
-    why = ", ".join(f"{cause} {100 * count / len(ones):.0f} %" for cause, count in causes)
-    return f"| {name} | {len(ones):,} | {' | '.join(cells)} | {least:.0f} | {why} |"
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run, print, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--hours", type=float, default=10_000.0, help="healthy server-hours")
-    parser.add_argument("--wedges", type=int, default=1_000, help="wedges of each kind")
-    parser.add_argument("--weeks", type=int, default=300, help="server-weeks for the precision of early warnings")
+    parser.add_argument("--hours", type=float, default=FULL[0], help="healthy server-hours")
+    parser.add_argument("--wedges", type=int, default=FULL[1], help="wedges of each kind")
+    parser.add_argument("--months", type=int, default=FULL[2], help="server-months of each world, for early warnings")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--write", type=Path, help="write the result as Markdown to this file")
+    parser.add_argument("--write", type=Path, help=f"where to write it; a full run writes {PAGE} without being told")
     options = parser.parse_args(arguments)
     began = time.monotonic()
     results = run(options.hours, options.wedges, options.seed, options.workers)
-    lines = table(results)
-    print("\n".join(lines))
-    paged = [
-        where
-        for one in results
-        for where in (one.where if isinstance(one, Healthy) else one.before.where if one.before else [])
-    ]
-    missed = [one for one in results if isinstance(one, Wedged) and one.delays[0] is None]
-    for where in paged[:40]:
-        print("false page:", where)
-    for one in missed[:40]:
-        print("missed:", one.kind, one.seed)
-    print(f"{time.monotonic() - began:.0f} s")
-    return 1 if paged or missed else 0
+    tables = table(results)
+    months = [(world, options.seed * 1000 + number) for world in WORLDS for number in range(options.months)]
+    with Pool(options.workers, initializer=os.nice, initargs=(10,)) as pool:
+        weeks = report(pool.starmap(live, months, chunksize=1))
+    by_level = levels() if options.months >= FULL[2] else []
+    print("\n".join([*tables, "", *weeks, "", *by_level]))
+    faults = [where for one in results for where in _rest(one).where]
+    missed = [f"{one.kind} seed {one.seed}" for one in results if isinstance(one, Wedged) and one.delays[0] is None]
+    for line in [f"false page: {where}" for where in faults] + [f"missed: {wedge}" for wedge in missed]:
+        print(line)
+    command = f"python -m bench.detection --hours {options.hours:g} --wedges {options.wedges} --months {options.months}"
+    full = (options.hours, options.wedges, options.months) >= FULL
+    target = options.write or (PAGE if full else None)
+    if target is not None:
+        minutes = (time.monotonic() - began) / 60
+        target.write_text(page(command, options.workers, minutes, tables, weeks, by_level), encoding="utf-8")
+    return 1 if faults or missed else 0
+
+
+def _rest(one: Healthy | Wedged) -> Healthy:
+    return one if isinstance(one, Healthy) else one.before or Healthy(one.kind)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ __all__ = ["HORIZON", "Pressure", "pressure"]
 
 HORIZON: Final = 1800.0
 """Seconds ahead for which the chance is given."""
-WARN_AT: Final = 0.6
+WARN_AT: Final = 0.85
 """Chance from which it is worth a warning; the wrong ones are mostly loads that go away before the trouble comes."""
 _PRIOR_SHAPE: Final = 0.5
 _PRIOR_SECONDS: Final = 1800.0

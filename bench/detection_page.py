@@ -1,0 +1,106 @@
+"""The measured page: tables of false pages, misses and delays as Markdown, and what they mean."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+
+from agent.detect.deadline import GAMMA
+from bench.outcome import SCRAPE, Healthy, Wedged
+from bench.scenarios import HEALTHY
+from bench.wedges import WEDGES
+
+__all__ = ["bound", "page", "table"]
+
+HEAD = """# Measured: the progress verdict
+
+{date}, `{command}` (also `make bench-detection`), {minutes:.0f} minutes on {workers} processes.
+Simulated servers, see `bench/queueing.py`, `bench/scenarios.py`, `bench/wedges.py`; looked at every 5 s, judged by the
+tracker that the daemon runs, from signals alone: no log line helps.
+
+What the simulation knows of a server is what its authors knew. It freezes for up to 15 s every two hours without a
+reason, compiles for up to 90 s after a start and once more for up to 30 s, prefills a million tokens, sleeps, is paused
+with its host, loses its clients. It does not freeze for longer than that without a word: half a minute in which
+nothing moves, that no phase and no gauge explains, is paged, here and in your cluster, unless the server has made a
+habit of it.
+
+## False pages and delay
+"""
+LEGEND = """
+*bound*: least mean delay of any test that sees completions only, for one false alarm in 30 days
+(`ln(gamma * rate) / rate + scrape / 2`, median over the wedges). The verdict sees tokens and steps too, so it may be
+under it. *set by*: what set the deadline, see docs/how-it-works.md. Before ten completions the 60 s rule is quicker: a
+young process is given the benefit of the doubt, and a line in the log that names the stall takes it away (10 s).
+
+## Early warnings
+
+Server-months of a fluid model (`bench/weeks.py`). A warning is right when the server stops within half an hour of it.
+"""
+LEVELS = """
+## What load levels buy
+
+An engine that shows completions only, which vLLM and TensorRT-LLM are not (`bench/levels.py`).
+"""
+
+
+def page(command: str, workers: int, minutes: float, tables: list[str], weeks: list[str], by_level: list[str]) -> str:
+    """The whole page."""
+    date = time.strftime("%Y-%m-%d")
+    parts = [HEAD.format(date=date, command=command, minutes=minutes, workers=workers), *tables, LEGEND, *weeks]
+    return "\n".join([*parts, *([LEVELS, *by_level] if by_level else []), ""])
+
+
+def _percentile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else math.nan
+
+
+def bound(rate: float) -> float:
+    """Least mean delay of any test on completions alone for one false alarm in 30 days (Lorden), plus half a look."""
+    return math.log(max(GAMMA * rate, math.e)) / rate + SCRAPE / 2 if rate > 0 else math.inf
+
+
+def table(results: list[Healthy | Wedged]) -> list[str]:
+    """Both tables as Markdown."""
+    rests = [one for one in results if isinstance(one, Healthy)]
+    found = [one for one in results if isinstance(one, Wedged)]
+    befores = [one.before for one in found if one.before is not None]
+    lines = [
+        "| healthy | server-hours | false pages: this | 60 s no token | no completion in 5 min |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    lines += [_healthy_row(kind, [one for one in rests if one.kind == kind]) for kind in HEALTHY]
+    lines.append(_healthy_row("before the wedges below", befores))
+    lines.append(_healthy_row("**all**", rests + befores))
+    lines += [
+        "",
+        "Delay in seconds from the last progress (or from the moment work came in after it): median / p99 (missed).",
+        "",
+        "| wedge | n | this | 60 s no token | no completion in 5 min | bound on completions | set by |",
+        "|---|---:|---:|---:|---:|---:|---|",
+    ]
+    lines += [_wedge_row(kind, [one for one in found if one.kind == kind]) for kind in WEDGES]
+    lines.append(_wedge_row("**all**", found))
+    return lines
+
+
+def _healthy_row(name: str, ones: list[Healthy]) -> str:
+    hours = sum(one.hours for one in ones)
+    pages = [sum(one.pages[place] for one in ones) for place in range(3)]
+    rates = [f"{count} ({1000 * count / hours:.1f} / 1000 h)" if count else "0" for count in pages]
+    return f"| {name} | {hours:,.0f} | {rates[0]} | {rates[1]} | {rates[2]} |"
+
+
+def _wedge_row(name: str, ones: list[Wedged]) -> str:
+    cells = []
+    for place in range(3):
+        delays = [one.delays[place] for one in ones]
+        seen = [delay for delay in delays if delay is not None]
+        missed = len(delays) - len(seen)
+        text = f"{_percentile(seen, 0.5):.0f} / {_percentile(seen, 0.99):.0f}" if seen else "-"
+        cells.append(f"{text} ({missed})")
+    least = _percentile([bound(one.rate) for one in ones if one.rate > 0], 0.5)
+    causes = Counter(one.source.split()[-1] for one in ones if one.source).most_common(3)
+    why = ", ".join(f"{cause} {100 * count / len(ones):.0f} %" for cause, count in causes)
+    return f"| {name} | {len(ones):,} | {' | '.join(cells)} | {least:.0f} | {why} |"
