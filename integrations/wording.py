@@ -59,7 +59,7 @@ def verdict(alert: Alert) -> str:
     name = _VERDICTS.get(alert.failure) or one_line(alert.failure).replace("_", " ")
     sure = {
         "confirmed": "confirmed",
-        "probable": "probable: lines only, no signal to check them by",
+        "probable": "probable: not confirmed by signals",
         "suspected": "suspected",
     }.get(alert.confidence, alert.confidence)
     return f"{clip(name, 60)} ({sure})"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final, Literal
 
 from agent.detect.progress import ProgressTracker
-from agent.detect.stall import Point
+from agent.detect.stall import CLOCKS, Point
 from agent.detect.verdict import Verdict
 from agent.model import CRITICAL_FAMILIES, Alert, Checklist, rfc3339
 from agent.rules.templates import render
@@ -189,9 +189,11 @@ def _stopped_with_queue(alert: Alert, verdict: Verdict, tracker: ProgressTracker
     """The first check: is work in flight, and has nothing completed since the onset (or the last line that speaks)?"""
     if alert.family not in CRITICAL_FAMILIES:
         return "no" if tracker.state in ("serving", "saturated", "idle") else "unknown"
-    since = (
-        verdict.stall.since if verdict.stall is not None else verdict.match.last if verdict.match is not None else None
-    )
+    since: float | None = None
+    if verdict.stall is not None:
+        since = verdict.stall.since
+    elif verdict.match is not None:
+        since = verdict.match.last + CLOCKS
     looks = [p for p in tracker.points if since is not None and p.timestamp - p.step >= since]
     if verdict.stall is not None and not looks:
         looks = list(tracker.points)[-1:]

@@ -6,7 +6,7 @@ from typing import Final
 
 from agent.detect.deadline import ProgressLimits
 from agent.detect.looks import Looks
-from agent.detect.stall import Stall, livelock, preempts
+from agent.detect.stall import CLOCKS, Stall, livelock, preempts
 
 __all__ = ["TURNS", "deadline", "evident", "full", "moving", "onset", "recovered"]
 
@@ -73,7 +73,7 @@ def evident(looks: Looks, limits: ProgressLimits, last_progress: float | None, s
     """A line named a stall at ``symptom_at``: do the looks since then confirm it?"""
     if not looks.clock.busy or looks.last is None:
         return None
-    if last_progress is not None and last_progress > symptom_at + looks.interval:
+    if last_progress is not None and last_progress > symptom_at + looks.interval + CLOCKS:
         return None
     wait, source = deadline(looks, limits, evidence=True)
     idle = [p for p in list(looks.points)[-4:] if p.timestamp >= symptom_at and not p.progress and p.in_flight]

@@ -13,13 +13,17 @@ from typing import Any, Final, Literal
 
 from agent.detect.deadline import ProgressLimits
 
-__all__ = ["CRAWL", "Point", "Stall", "StallKind", "livelock", "merged", "preempts", "speed"]
+__all__ = ["CLOCKS", "CRAWL", "Point", "Stall", "StallKind", "livelock", "merged", "preempts", "speed"]
 
 StallKind = Literal["full", "trickle", "livelock", "silence", "lost_replies", "canary"]
 
 CRAWL: Final = 0.05
 """Share of the usual tokens a second for each running request below which it crawls. Long contexts and prefills in
 the same batch slow a request down several times, not twentyfold."""
+
+
+CLOCKS: Final = 2.0
+"""Seconds by which the clocks of log and metrics are trusted to agree; many logs stamp whole seconds only."""
 
 
 @dataclass(frozen=True, slots=True)

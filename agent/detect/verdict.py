@@ -13,7 +13,7 @@ from typing import Final
 
 from agent.detect.fingerprint import Match
 from agent.detect.progress import ProgressTracker
-from agent.detect.stall import Stall
+from agent.detect.stall import CLOCKS, Stall
 from agent.model import CRITICAL_FAMILIES, FAILURE_FAMILY, SEVERITY_NUMBER, Confidence, severity_number
 from agent.rules.model import Rule
 
@@ -21,8 +21,6 @@ __all__ = ["NAMELESS", "Verdict", "asked_to_stop", "contradicted", "critical_ver
 
 NAMELESS: Final = frozenset({"silent_stall", "engine_dead", "crash"})
 """Failures that say that something stopped, not why: any cause replaces them."""
-_SLACK: Final = 2.0
-"""Seconds by which the clocks of log and metrics are trusted to agree."""
 _CAUSE_WITHIN: Final = 60.0
 """Seconds before the end of an engine in which an error is taken for its cause."""
 
@@ -56,7 +54,7 @@ def contradicted(match: Match, tracker: ProgressTracker) -> bool:
     and one look is not enough, since clocks of log and metrics may differ by a few seconds."""
     later = 0
     for point in reversed(tracker.points):
-        if point.timestamp - point.step <= match.last + _SLACK:
+        if point.timestamp - point.step <= match.last + CLOCKS:
             break
         later += point.progress
     return later >= 2

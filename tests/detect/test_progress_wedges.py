@@ -238,6 +238,15 @@ def test_line_that_names_the_stall_halves_the_wait() -> None:
     assert (stall.deadline, stall.deadline_source, stall.declared - stall.since) == (10.0, "evidence", 10.0)
 
 
+def test_line_with_a_stamp_of_whole_seconds_is_believed_although_a_look_saw_work_a_moment_later() -> None:
+    # stamp  . death  look: the last work   look  look
+    server = Watched().serve(120)
+    symptom = server.now - 0.9
+    server.serve(1)
+    server.stand(2)
+    assert server.tracker.with_evidence(symptom) is not None
+
+
 def test_line_that_names_a_stall_is_not_believed_while_work_goes_on() -> None:
     server = Watched().serve(120)
     symptom = server.now
