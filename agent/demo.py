@@ -13,6 +13,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -37,7 +38,7 @@ _CONFIG: Final = """\
 # Written by `wedgewatch demo`.
 global: {{scrape_interval: 1s, scrape_timeout: 1s, external_labels: {{cluster: demo}}}}
 state: {{path: {state}}}
-web: {{listen_address: "127.0.0.1:0"}}
+web: {{listen_address: "{page}"}}
 servers:
   - name: trtllm-0
     engine: auto
@@ -69,9 +70,11 @@ def demo(*, keep: bool = False, device: str = "auto", out: str | None = None) ->
             file=sys.stderr,
         )
         return 2
+    folder = Path(out) if out else Path(tempfile.mkdtemp(prefix="wedgewatch-demo-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    before = signal.signal(signal.SIGTERM, _interrupt)  # so that no process of ours outlives us
     with contextlib.ExitStack() as stack:
-        folder = Path(out) if out else Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wedgewatch-demo-")))
-        folder.mkdir(parents=True, exist_ok=True)
+        stack.callback(signal.signal, signal.SIGTERM, before)
         try:
             _Demo(folder, device, stack).run(keep)
         except DemoFailed as failure:
@@ -106,9 +109,12 @@ class _Demo:
 
         _say("3/6", "wedgewatch beside it, on its log and its metrics")
         config = self.folder / "wedgewatch.yaml"
+        page = f"127.0.0.1:{_free_port()}"
         config.write_text(
-            _CONFIG.format(state=self.folder / "state", log=self.log, url=self.url, receiver=receiver), encoding="utf-8"
+            _CONFIG.format(page=page, state=self.folder / "state", log=self.log, url=self.url, receiver=receiver),
+            encoding="utf-8",
         )
+        print(f"      its page: http://{page}", flush=True)
         self._start(
             [python, "-m", "agent", "run", "-c", str(config), "--alert-log", str(self.alerts), "--log-level", "warning"]
         )
@@ -146,9 +152,10 @@ class _Demo:
         self._wait_for_arrivals("resolve", "resolved")
 
         _say("6/6", f"done in {time.monotonic() - began:.0f} s: reached, caught, paged, restarted, resolved")
-        print(f"      evidence: {self.log}, {self.alerts}, {self.record}", flush=True)
+        print(f"      kept in {self.folder}: {self.log.name}, {self.alerts.name}, {self.record.name}", flush=True)
+        print(f"      the same from the log alone: wedgewatch scan {self.log}", flush=True)
         if keep:
-            print("      staying up; Ctrl-C ends it", flush=True)
+            print(f"      staying up; the page is http://{page}; Ctrl-C ends it", flush=True)
             with contextlib.suppress(KeyboardInterrupt):
                 signal.pause()
 
@@ -245,6 +252,16 @@ class _Demo:
         process = subprocess.Popen(command, env=environment, stdout=target, stderr=target)
         self.stack.callback(_end, process)
         return process
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _say(step: str, text: str) -> None:

@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -29,6 +30,8 @@ from integrations.contracts import pagerduty_change_faults, pagerduty_faults, sl
 __all__ = ["Arrival", "Desk", "LocalReceiver", "Reply", "main"]
 
 _BODY_LIMIT: Final = 4 * 1024 * 1024
+_DATE: Final = re.compile(r"<!date\^[^|>]*\|([^>]*)>")
+"""Slack's own form of a time, with the text that stands for it where it cannot be shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +280,7 @@ def _slack_lines(blocks: Sequence[Any]) -> Sequence[str]:
             lines += [
                 part["text"].replace("*\n", "* ") if part in block.get("fields", ()) else part["text"] for part in parts
             ]
+    lines = [_DATE.sub(r"\1", line) for line in lines]
     return [line.replace("```", "").replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&") for line in lines]
 
 
@@ -319,7 +323,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"local receiver on {receiver.url} (Slack: /slack, PagerDuty: /v2/enqueue)", flush=True)
             stop.wait()
     except OSError as error:
-        print(f"local receiver: {error.strerror or error}", file=sys.stderr)
+        reason = error.strerror or str(error)
+        where = error.filename or f"127.0.0.1:{options.port} (--port 0 chooses a free one)"
+        print(f"local receiver: {where}: {reason}", file=sys.stderr)
         return 1
     finally:
         if record is not None:
