@@ -281,6 +281,7 @@ class Daemon:
                 hosts=web.hosts,
                 probe_confidences=web.probe_confidences,
                 max_connections=web.max_connections,
+                poll_interval=5.0,
             )
         except (OSError, ValueError) as error:
             # A page that cannot be served is no reason not to watch.

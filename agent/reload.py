@@ -22,7 +22,7 @@ __all__ = ["Loaded", "Reloaded", "Reloader"]
 
 log = logging.getLogger("wedgewatch")
 
-LOOK: Final = 1.0
+LOOK: Final = 2.0
 """Seconds between two looks at the files; a change that has settled is taken up at the second."""
 TAKE: Final = 30.0
 """Longest time that the core may need to take a configuration."""

@@ -122,14 +122,24 @@ class WebServer:
     def close(self) -> None:
         self.events.close()
         if self._thread is not None:
-            self._server.shutdown()
+            self.stop_serving()
             self._thread.join(5.0)
         self._server.server_close()
         self._connections.shut_all()
 
     def stop_serving(self) -> None:
         """Makes :meth:`serve` return; from another thread than its own."""
-        self._server.shutdown()
+        ends = threading.Thread(target=self._server.shutdown, name="web end", daemon=True)
+        ends.start()
+        while ends.is_alive():
+            # The loop sees that it is over when something happens, or at its next look, which may be seconds away.
+            with contextlib.suppress(OSError):
+                socket.create_connection(self._knock(), timeout=0.5).close()
+            ends.join(0.1)
+
+    def _knock(self) -> tuple[str, int]:
+        host, port = self.address
+        return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host), port
 
 
 class _Server(ThreadingHTTPServer):
