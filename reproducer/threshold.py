@@ -167,13 +167,17 @@ def plot(curves: Sequence[Curve], path: Path, *, subtitle: str = "") -> None:
 
     figure, axes = pyplot.subplots(1, len(curves), figsize=(5.2 * len(curves), 3.8), squeeze=False)
     for axis, curve in zip(axes[0], curves, strict=True):
-        loads = [load for load in sorted(curve.runs) if load <= 2.2 * curve.c50]
+        shown = [load for load in sorted(curve.runs) if load <= 2.2 * curve.c50]
+        passing = [load for load in shown if curve.runs[load][1] < 6]  # the search went through, two or three runs each
+        loads = [load for load in shown if load not in passing]
+        hollow = [curve.runs[load][0] / curve.runs[load][1] for load in passing]
+        axis.plot(passing, hollow, "o", color="#1f4e79", fillstyle="none", label="passed in the search")
         shares = [curve.runs[load][0] / curve.runs[load][1] for load in loads]
         bars = [_wilson(*curve.runs[load]) for load in loads]
         below = [max(0.0, share - bar[0]) for share, bar in zip(shares, bars, strict=True)]
         above = [max(0.0, bar[1] - share) for share, bar in zip(shares, bars, strict=True)]
         axis.errorbar(loads, shares, yerr=[below, above], fmt="o", color="#1f4e79", capsize=2, label="runs that wedge")
-        xs = [loads[0] + (loads[-1] - loads[0]) * i / 200 for i in range(201)]
+        xs = [shown[0] + (shown[-1] - shown[0]) * i / 200 for i in range(201)]
         axis.plot(xs, [curve.chance(x) for x in xs], color="#1f4e79", label=f"fit: C50 = {curve.c50:.1f}")
         if curve.predicted:
             axis.axvspan(
@@ -182,7 +186,7 @@ def plot(curves: Sequence[Curve], path: Path, *, subtitle: str = "") -> None:
         if curve.safe:
             axis.axvline(curve.safe, color="#3a7d44", linestyle="--", label=f"provably safe: {curve.safe}")
         axis.set(title=curve.profile, xlabel="requests at once", ylabel="share of runs that wedge", ylim=(-0.04, 1.04))
-        axis.legend(fontsize=8, loc="center right")
+        axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0.0, 0.96))
     if subtitle:
         figure.text(0.5, 0.01, subtitle, ha="center", fontsize=8)
     figure.tight_layout(rect=(0, 0.03, 1, 1))
