@@ -5,7 +5,8 @@ lines, some in two halves; real logrotate rotates under it; a follower reads, ma
 positions, stream state and matched lines in one SQLite transaction; ``kill -9`` ends it at random instants. At the
 end what was matched is compared with what was written: none missing, none twice, in order.
 
-copytruncate by itself loses what is written between its copy and its truncation, so the writer pauses there.
+Where logrotate itself loses bytes the writer helps: it pauses while copytruncate copies, and in the other mode the log
+is not rotated again before the writer has opened the new file (an older one is being compressed then).
 """
 
 from __future__ import annotations
@@ -87,9 +88,11 @@ class _Writer(threading.Thread):
         self.pause = threading.Lock()
         self.done = threading.Event()
         self.wanted: list[int] = []
+        self.inode = 0
 
     def run(self) -> None:
         handle = self.log.open("ab", buffering=0)
+        self.inode = os.fstat(handle.fileno()).st_ino
         number = 0
         while not self.done.is_set():
             with self.pause:
@@ -110,9 +113,10 @@ class _Writer(threading.Thread):
                     if wanted:
                         self.wanted.append(number)
             time.sleep(self.rng.random() * 0.006)
-            if self.reopen and self.rng.random() < 0.3 and _inode(self.log) != os.fstat(handle.fileno()).st_ino:
+            if self.reopen and self.rng.random() < 0.3 and _inode(self.log) != self.inode:
                 handle.close()
                 handle = self.log.open("ab", buffering=0)
+                self.inode = os.fstat(handle.fileno()).st_ino
         handle.close()
 
 
@@ -222,6 +226,8 @@ def campaign(mode: str, kills: int, folder: Path, *, seed: int = 1, longest: flo
             time.sleep(rng.random() * longest)
             if rng.random() < 0.5:
                 if mode == "create":
+                    while writer.inode != _inode(log):
+                        time.sleep(0.001)
                     _rotate(log, config, folder / "rotate.state")
                 else:
                     with writer.pause:

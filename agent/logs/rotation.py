@@ -26,6 +26,10 @@ _MARK: Final = r"[._-](?:\d[\d._:TZ-]*|old|prev|bak)"
 _INNER_MARK: Final = r"(?:[._-]\d{4}[._-]?\d\d[._-]?\d\d[\d._:TZ-]*|\.\d{1,3})"
 
 
+_LOOKS: Final = 5
+"""How often a directory is looked at again until two looks show the same."""
+
+
 class Unfinished(Exception):
     """A compressed file that is still being written."""
 
@@ -61,9 +65,23 @@ def is_rotated_name(name: str, base: str) -> bool:
 
 
 def siblings(paths: Iterable[str]) -> list[Sibling]:
-    """Rotated files beside each of ``paths``, oldest first. A directory that cannot be read has none."""
+    """Rotated files beside each of ``paths``, oldest first. A directory that cannot be read has none.
+
+    Raises FileNotFoundError when the directory keeps changing under the look: half a picture would lose a file.
+    """
+    paths = list(dict.fromkeys(paths))
+    before = _look_beside(paths)
+    for _ in range(_LOOKS):
+        now = _look_beside(paths)
+        if now == before:
+            return sorted(now.values(), key=_age)
+        before = now
+    raise FileNotFoundError(errno.ENOENT, "is being rotated", paths[0])
+
+
+def _look_beside(paths: Iterable[str]) -> dict[tuple[int, int], Sibling]:
     found: dict[tuple[int, int], Sibling] = {}
-    for path in dict.fromkeys(paths):
+    for path in paths:
         folder, base = os.path.split(path)
         try:
             names = os.listdir(folder or ".")
@@ -76,11 +94,10 @@ def siblings(paths: Iterable[str]) -> list[Sibling]:
                 name.endswith(COMPRESSED) and os.path.splitext(name)[0] in compressing
             ):
                 continue
-            full = os.path.join(folder, name)
-            sibling = _stat(full)
+            sibling = _stat(os.path.join(folder, name))
             if sibling is not None:
                 found[sibling.device, sibling.inode] = sibling
-    return sorted(found.values(), key=_age)
+    return found
 
 
 class Content:

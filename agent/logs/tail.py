@@ -16,11 +16,12 @@ file behind the path, its size and its content with what was read. Limits, where
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -284,36 +285,52 @@ class Tail:
         position, status = current.position, current.content.status()
         if position.offset >= TAIL or status is None or status.st_mtime_ns == position.modified:
             return False
-        _, steps = self._plan(position, open_now=False)
+        _, steps, opened = self._gather(position, open_now=False)
         if not steps or position.same_inode(steps[0].sibling.device, steps[0].sibling.inode):
+            if opened is not None:
+                opened.content.close()
             if not position.offset:
                 current.position = replace(position, modified=status.st_mtime_ns)
             return False
-        at_path = _stat(self.path)
-        self._copies = at_path is not None and position.same_inode(at_path.st_dev, at_path.st_ino)
+        self._copies = opened is not None and position.same_inode(opened.position.device, opened.position.inode)
         current.content.close()
         self._current = None
-        self._queue_path()
-        for step in reversed(steps):
-            if step.position is not None:
-                # This was looked into now; the file is not to be asked again before it changes.
-                step = Step(step.sibling, replace(step.position, modified=step.sibling.modified))
-            self._queue.appendleft(step)
+        self._enqueue(
+            # This was looked into now; the file is not to be asked again before it changes.
+            [Step(s.sibling, s.position and replace(s.position, modified=s.sibling.modified)) for s in steps],
+            opened,
+        )
         return True
 
-    def _queue_path(self) -> None:
-        """Queue the file at the path, open, so that it is not missed when it is renamed before its turn comes."""
-        try:
-            if not any(isinstance(item, _Open) for item in self._queue):
-                self._queue.append(self._open_path())
-        except FileNotFoundError:
-            return  # the next look finds what comes
+    def _gather(self, position: Position, *, open_now: bool) -> tuple[bool, list[Step], _Open | None]:
+        """What comes after ``position``: see :func:`plan`; and the file at the path, if there is one.
 
-    def _plan(self, position: Position, *, open_now: bool) -> tuple[bool, list[Step]]:
-        found, steps = plan(self.path, position, self._done, open_now=open_now)
+        That is opened at once, so that it is not missed when it is renamed before its turn comes. Raises
+        FileNotFoundError when the log is rotated meanwhile: then the next look finds out.
+        """
+        try:
+            opened = self._open_path()
+        except FileNotFoundError:
+            opened = None
+        try:
+            found, steps = plan(self.path, position, self._done, open_now=open_now)
+            status = _stat(self.path)
+            now = None if status is None else (status.st_dev, status.st_ino)
+            if now != (None if opened is None else (opened.position.device, opened.position.inode)):
+                raise FileNotFoundError(errno.ENOENT, "was rotated just now", self.path)
+        except BaseException:
+            if opened is not None:
+                opened.content.close()
+            raise
         # What lingers is read as it is.
         inodes = {(item.position.device, item.position.inode) for item in self._lingering}
-        return found, [step for step in steps if (step.sibling.device, step.sibling.inode) not in inodes]
+        return found, [s for s in steps if (s.sibling.device, s.sibling.inode) not in inodes], opened
+
+    def _enqueue(self, steps: Iterable[Step], opened: _Open | None) -> None:
+        self._drop_queue()
+        self._queue.extend(steps)
+        if opened is not None:
+            self._queue.append(opened)
 
     def _deliver(self, current: _Open, data: bytes) -> list[Batch]:
         out = []
@@ -365,21 +382,17 @@ class Tail:
             opened.content.close()
         in_place = status is not None and position.same_inode(status.st_dev, status.st_ino)
         self._copies = in_place or self._on_copy
-        self._succeed(position, path_exists=status is not None)
+        self._succeed(position)
         return []
 
-    def _succeed(self, position: Position, *, path_exists: bool) -> None:
+    def _succeed(self, position: Position) -> None:
         """Queue the file that holds ``position``, those that came after it, and the file at the path."""
-        found, steps = self._plan(position, open_now=False)
-        if position.offset:
-            self._remember(position)  # a copy that holds no more than this is read already
-        self._queue.extend(steps)
-        if path_exists:
-            self._queue_path()
-        elif not steps or (len(steps) == 1 and found and _ends_at(steps[0])):
+        found, steps, opened = self._gather(position, open_now=False)
+        self._remember(position)  # a copy that holds no more than this is read already
+        if opened is None and (not steps or (len(steps) == 1 and found and _ends_at(steps[0]))):
             self._say_once("missing", f"{self.path} is gone; waiting for it to come back")
-            self._queue.clear()
             return
+        self._enqueue(steps, opened)
         if not found:
             self._break = self._midline
             if position.offset:
@@ -387,10 +400,11 @@ class Tail:
 
     def _revive(self) -> None:
         """Take up again the renamed files that a writer may not have let go of when we were stopped."""
-        known, self._released = self._released, []
-        if not known:
+        if not self._released:
             return
-        for item in siblings({self.path, os.path.realpath(self.path)}):
+        beside = siblings({self.path, os.path.realpath(self.path)})
+        known, self._released = self._released, []
+        for item in beside:
             for position in known:
                 if item.compressed or not position.same_inode(item.device, item.inode):
                     continue
@@ -404,7 +418,7 @@ class Tail:
         """Open the next file of the queue; one that cannot be read stays its first. Raises OSError."""
         step = self._queue[0]
         if isinstance(step, _Open):
-            opened = step
+            opened = self._past_the_copy(step)
             opened.changed_at = self.clock()
         else:
             sibling = step.sibling
@@ -415,6 +429,16 @@ class Tail:
         self._queue.popleft()
         self._unfinished_since = None
         self._current = opened
+        return opened
+
+    def _past_the_copy(self, opened: _Open) -> _Open:
+        """The file at the path, moved past what was read from a copy of it: it is copied but not truncated yet."""
+        read, own = opened.content.read, opened.position
+        for done in () if own.offset else reversed(self._done):
+            # Of a short content only the times tell that it is the same and not one that begins like it.
+            sure = done.offset >= TAIL or (own.modified <= done.modified and not read(done.offset, 1))
+            if sure and done.relation(read) == "whole":
+                return _resume(opened, replace(done, modified=own.modified))
         return opened
 
     def _move_on(self, current: _Open) -> bool:
@@ -429,12 +453,11 @@ class Tail:
             self._recovered()
             if current.position.same_inode(status.st_dev, status.st_ino):
                 return False
+            _, steps, opened = self._gather(current.position, open_now=True)
+            self._enqueue(steps, opened)
+            self._copies = False
             self.rotations += 1
             self._say("rotated", f"{self.path} was rotated")
-            _, steps = self._plan(current.position, open_now=True)
-            self._queue.extend(steps)
-            self._queue_path()
-            self._copies = False
         if self.clock() - current.changed_at < self._settling():
             return False
         self._break = self._midline and not current.is_copy
@@ -468,9 +491,8 @@ class Tail:
         self._drop_queue()
         self._copies = True
         self._remember(current.position)
-        found, steps = self._plan(current.position, open_now=False)
-        self._queue.extend(steps)
-        self._queue_path()
+        found, steps, opened = self._gather(current.position, open_now=False)
+        self._enqueue(steps, opened)
         if not found:
             self._break = self._midline
 
@@ -577,7 +599,8 @@ class Tail:
         self._say("lost", f"{reason}; going on without it")
         if self._current is None:
             self._drop_queue()
-            self._queue_path()
+            with contextlib.suppress(FileNotFoundError):
+                self._queue.append(self._open_path())
 
 
 def _resume(opened: _Open, position: Position) -> _Open:
