@@ -14,6 +14,8 @@ _MOST: Final = 240
 """Lines that are shown at most."""
 _LONGEST: Final = 2000
 """Characters of a line that are shown."""
+_COMPARED: Final = 40
+"""Lines of a record that are compared with the log."""
 
 
 def lines_around(
@@ -44,11 +46,21 @@ def lines_around(
 
 
 def _last(lines: list[str], body: str, end: int) -> int | None:
-    """The index of the last line before ``end`` that holds the first line of ``body``."""
-    wanted = body.strip().split("\n", 1)[0].strip()[:200]
-    if not wanted:
+    """The index before ``end`` where ``body`` stands; of several, the one where most of its lines follow, then the last:
+    many tracebacks begin alike."""
+    wanted = [line.strip()[:200] for line in body.strip().split("\n")[:_COMPARED]]
+    if not wanted[0]:
         return None
-    return next((index for index in range(end - 1, -1, -1) if wanted in lines[index]), None)
+    found, most = None, 0
+    for index in range(end - 1, -1, -1):
+        if wanted[0] in lines[index]:
+            here = zip(wanted, lines[index : index + len(wanted)], strict=False)
+            score = sum(part in line for part, line in here)
+            if score > most:
+                found, most = index, score
+            if most == len(wanted):
+                break
+    return found
 
 
 def _pieces(
