@@ -14,8 +14,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from agent.logs.batch import Batch, Notice
+from agent.logs.openfile import CHUNK
 from agent.logs.rotation import bases
-from agent.logs.tail import CHUNK, Batch, Notice, Tail
+from agent.logs.tail import Tail
 from agent.logs.wake import Waker
 
 __all__ = ["Batch", "FollowSpec", "Follower", "Notice", "follow"]

@@ -23,15 +23,15 @@ import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
+from agent.logs.batch import Batch, Notice, NoticeKind
 from agent.logs.identity import TAIL, Position
+from agent.logs.openfile import CHUNK, OpenFile
 from agent.logs.rotation import Content, Step, Unfinished, open_sibling, plan, siblings
 
-__all__ = ["CHUNK", "Batch", "Notice", "NoticeKind", "Tail"]
+__all__ = ["Tail"]
 
-CHUNK: Final = 256 << 10
-"""Bytes read at once."""
 SETTLE: Final = 0.2
 """Seconds a renamed file must be quiet before the next one is begun, when that has data."""
 COMPRESSING: Final = 5.0
@@ -40,61 +40,7 @@ VANISHED: Final = 60.0
 """Seconds after which a deleted file that nothing is written to is closed."""
 DONE: Final = 8
 """Finished files that are remembered, so that they are not read again under another name."""
-COUNT_LIMIT: Final = 256 << 20
-"""Lines before the start are counted in files up to this size."""
 _BACKOFF: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
-
-NoticeKind = Literal["waiting", "found", "missing", "denied", "error", "recovered", "rotated", "truncated", "lost"]
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """Something about a source that its operator may want to know; said once for each change."""
-
-    kind: NoticeKind
-    path: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Bytes of one log with the position to commit once they are processed.
-
-    ``key`` names the log for ever. ``new_file``: these bytes begin a file, so its lines count from ``first_line``.
-    ``data`` may be empty: then only the position is new. ``ended``: the log is gone for good and its position can be
-    forgotten.
-    """
-
-    key: str
-    file: str
-    data: bytes
-    position: Mapping[str, Any]
-    new_file: bool = False
-    first_line: int = 1
-    ended: bool = False
-
-
-@dataclass(slots=True)
-class _Open:
-    """A file being read. ``tail`` holds the last bytes before the position."""
-
-    content: Content
-    position: Position
-    tail: bytes = b""
-    changed_at: float = 0.0
-    fresh: bool = True
-    is_copy: bool = False
-
-    @property
-    def is_linked(self) -> bool:
-        """Whether the file has a name."""
-        status = self.content.status()
-        return status is None or status.st_nlink > 0
-
-    @property
-    def grows(self) -> bool:
-        """Whether somebody may still write to it: neither a compressed file nor a copy is written to."""
-        return not self.is_copy and self.content.status() is not None
 
 
 @dataclass(slots=True)
@@ -115,9 +61,9 @@ class Tail:
     rotations: int = 0
     truncations: int = 0
     trouble: str = ""
-    _current: _Open | None = None
-    _queue: deque[Step | _Open] = field(default_factory=deque)
-    _lingering: list[_Open] = field(default_factory=list)
+    _current: OpenFile | None = None
+    _queue: deque[Step | OpenFile] = field(default_factory=deque)
+    _lingering: list[OpenFile] = field(default_factory=list)
     _done: deque[Position] = field(default_factory=lambda: deque(maxlen=DONE))
     _position: Position | None = None
     _midline: bool = False
@@ -185,14 +131,14 @@ class Tail:
         self._drop_queue()
         for item in (self._current, *self._lingering):
             if item is not None:
-                item.content.close()
+                item.close()
         self._current = None
         self._lingering.clear()
 
     def _drop_queue(self) -> None:
         for item in self._queue:
-            if isinstance(item, _Open):
-                item.content.close()
+            if isinstance(item, OpenFile):
+                item.close()
         self._queue.clear()
 
     # -- looking ---------------------------------------------------------------------------------------------
@@ -244,7 +190,7 @@ class Tail:
             current = self._current if self._current is not None else self._take_next()
             if self._was_copied_unseen(current):
                 continue
-            data = self._read_some(current)
+            data = current.read(self.clock())
             if data is None:
                 self._restart_after_truncation(current)
             elif data:
@@ -252,32 +198,7 @@ class Tail:
             elif not self._move_on(current):
                 return
 
-    def _read_some(self, current: _Open, *, whole_lines: bool = False) -> bytes | None:
-        """The next bytes; empty at the end; None when what was read is no longer there."""
-        position, content = current.position, current.content
-        status = content.status()
-        modified = position.modified
-        if status is not None:
-            modified = status.st_mtime_ns
-            if status.st_size < position.offset:
-                return None
-            if status.st_size == position.offset and (modified == position.modified or not position.offset):
-                return b""
-        kept = len(current.tail)
-        raw = content.read(position.offset - kept, kept + CHUNK)
-        if raw[:kept] != current.tail:
-            return None
-        if whole_lines:
-            raw = raw[: max(kept, raw.rfind(b"\n") + 1)]
-        data = raw[kept:]
-        if data:
-            current.tail = raw[-TAIL:]
-            current.changed_at = self.clock()
-        if data or modified != position.modified:
-            current.position = position.advanced(content.read, position.offset + len(data), modified)
-        return data
-
-    def _was_copied_unseen(self, current: _Open) -> bool:
+    def _was_copied_unseen(self, current: OpenFile) -> bool:
         """Whether a file of which little was read was written on, copied and truncated since: then copies come first.
 
         Its few bytes say too little of it: what stands there now may begin with the same.
@@ -288,12 +209,12 @@ class Tail:
         _, steps, opened = self._gather(position, open_now=False)
         if not steps or position.same_inode(steps[0].sibling.device, steps[0].sibling.inode):
             if opened is not None:
-                opened.content.close()
+                opened.close()
             if not position.offset:
                 current.position = replace(position, modified=status.st_mtime_ns)
             return False
         self._copies = opened is not None and position.same_inode(opened.position.device, opened.position.inode)
-        current.content.close()
+        current.close()
         self._current = None
         self._enqueue(
             # This was looked into now; the file is not to be asked again before it changes.
@@ -302,7 +223,7 @@ class Tail:
         )
         return True
 
-    def _gather(self, position: Position, *, open_now: bool) -> tuple[bool, list[Step], _Open | None]:
+    def _gather(self, position: Position, *, open_now: bool) -> tuple[bool, list[Step], OpenFile | None]:
         """What comes after ``position``: see :func:`plan`; and the file at the path, if there is one.
 
         That is opened at once, so that it is not missed when it is renamed before its turn comes. Raises
@@ -320,19 +241,19 @@ class Tail:
                 raise FileNotFoundError(errno.ENOENT, "was rotated just now", self.path)
         except BaseException:
             if opened is not None:
-                opened.content.close()
+                opened.close()
             raise
         # What lingers is read as it is.
         inodes = {(item.position.device, item.position.inode) for item in self._lingering}
         return found, [s for s in steps if (s.sibling.device, s.sibling.inode) not in inodes], opened
 
-    def _enqueue(self, steps: Iterable[Step], opened: _Open | None) -> None:
+    def _enqueue(self, steps: Iterable[Step], opened: OpenFile | None) -> None:
         self._drop_queue()
         self._queue.extend(steps)
         if opened is not None:
             self._queue.append(opened)
 
-    def _deliver(self, current: _Open, data: bytes) -> list[Batch]:
+    def _deliver(self, current: OpenFile, data: bytes) -> list[Batch]:
         out = []
         if self._break:
             # The file before ended in the middle of a line that will not go on.
@@ -368,7 +289,7 @@ class Tail:
                 self.from_end = False  # whatever comes now is new
                 return []
             opened = self._open_path()
-            first_line = self._skip_to_end(opened) if self.from_end else 1
+            first_line = opened.skip_to_end() if self.from_end else 1
             self._current, self._position, opened.fresh = opened, opened.position, False
             self._recovered()
             # The position is worth keeping before anything is read: lines written while we are away count from here.
@@ -376,10 +297,10 @@ class Tail:
         if status is not None and position.same_inode(status.st_dev, status.st_ino):
             opened = self._open_path()
             if not position.offset or position.relation(opened.content.read) == "whole":
-                self._current = _resume(opened, position)
+                self._current = opened.resume(position)
                 self._recovered()
                 return []
-            opened.content.close()
+            opened.close()
         in_place = status is not None and position.same_inode(status.st_dev, status.st_ino)
         self._copies = in_place or self._on_copy
         self._succeed(position)
@@ -410,38 +331,38 @@ class Tail:
                     continue
                 opened = self._opened(open_sibling(item), item.path, item.device, item.inode, item.modified)
                 if position.relation(opened.content.read) == "whole":
-                    self._lingering.append(_resume(opened, position))
+                    self._lingering.append(opened.resume(position))
                 else:
-                    opened.content.close()
+                    opened.close()
 
-    def _take_next(self) -> _Open:
+    def _take_next(self) -> OpenFile:
         """Open the next file of the queue; one that cannot be read stays its first. Raises OSError."""
         step = self._queue[0]
-        if isinstance(step, _Open):
+        if isinstance(step, OpenFile):
             opened = self._past_the_copy(step)
             opened.changed_at = self.clock()
         else:
             sibling = step.sibling
             opened = self._opened(open_sibling(sibling), sibling.path, sibling.device, sibling.inode, sibling.modified)
             if step.position is not None:
-                opened = _resume(opened, step.position)
+                opened = opened.resume(step.position)
             opened.is_copy = self._copies
         self._queue.popleft()
         self._unfinished_since = None
         self._current = opened
         return opened
 
-    def _past_the_copy(self, opened: _Open) -> _Open:
+    def _past_the_copy(self, opened: OpenFile) -> OpenFile:
         """The file at the path, moved past what was read from a copy of it: it is copied but not truncated yet."""
         read, own = opened.content.read, opened.position
         for done in () if own.offset else reversed(self._done):
             # Of a short content only the times tell that it is the same and not one that begins like it.
             sure = done.offset >= TAIL or (own.modified <= done.modified and not read(done.offset, 1))
             if sure and done.relation(read) == "whole":
-                return _resume(opened, replace(done, modified=own.modified))
+                return opened.resume(replace(done, modified=own.modified))
         return opened
 
-    def _move_on(self, current: _Open) -> bool:
+    def _move_on(self, current: OpenFile) -> bool:
         """At the end of a file: is there another to go on with?"""
         if not self._queue:
             status = _stat(self.path)
@@ -474,19 +395,19 @@ class Tail:
         # Rotated twice since: its writer has moved on long ago.
         return 0.0 if self._queue and isinstance(self._queue[0], Step) else SETTLE
 
-    def _let_go(self, current: _Open, *, linger: bool) -> None:
+    def _let_go(self, current: OpenFile, *, linger: bool) -> None:
         self._remember(current.position)
         if linger and self.rotate_wait > 0:
             self._lingering.append(current)
         else:
-            current.content.close()
+            current.close()
         self._current = None
 
-    def _restart_after_truncation(self, current: _Open) -> None:
+    def _restart_after_truncation(self, current: OpenFile) -> None:
         """What was read is gone from the file: it was copied and truncated, or just truncated."""
         self.truncations += 1
         self._say("truncated", f"{self.path} was truncated")
-        current.content.close()
+        current.close()
         self._current = None
         self._drop_queue()
         self._copies = True
@@ -504,14 +425,14 @@ class Tail:
         unused = self._current is not None and not self._current.position.offset
         for item in list(self._lingering):
             last = now - item.changed_at > (self.rotate_wait if not unused or not item.is_linked else VANISHED)
-            data = b"" if self._midline else self._read_some(item, whole_lines=not last)
+            data = b"" if self._midline else item.read(now, whole_lines=not last)
             if data:
                 self._remember(item.position)
                 whole = data if data.endswith(b"\n") else data + b"\n"
                 out.append(Batch(self.path, self.path, whole, self._saved()))
             elif data is None or (last and not unused) or not item.is_linked:
                 self._lingering.remove(item)
-                item.content.close()
+                item.close()
         return out
 
     def _remember(self, position: Position) -> None:
@@ -528,7 +449,7 @@ class Tail:
 
     # -- opening ---------------------------------------------------------------------------------------------
 
-    def _open_path(self) -> _Open:
+    def _open_path(self) -> OpenFile:
         """The file at the path, from its beginning. Raises OSError."""
         # Not every name is a file, and opening a pipe would wait for its writer.
         if not stat.S_ISREG(os.stat(self.path).st_mode):
@@ -538,27 +459,8 @@ class Tail:
         assert status is not None, "a plain file has a status"
         return self._opened(content, os.path.realpath(self.path), status.st_dev, status.st_ino, status.st_mtime_ns)
 
-    def _opened(self, content: Content, path: str, device: int, inode: int, modified: int) -> _Open:
-        return _Open(content, Position(path, device, inode, modified=modified), changed_at=self.clock())
-
-    def _skip_to_end(self, opened: _Open) -> int:
-        """Move past the last whole line; gives the number of the line that begins there, 1 in a very large file."""
-        read = opened.content.read
-        status = opened.content.status()
-        assert status is not None, "a plain file has a status"
-        end = status.st_size
-        while end > 0:
-            start = max(0, end - CHUNK)
-            found = read(start, end - start).rfind(b"\n")
-            if found >= 0:
-                end = start + found + 1
-                break
-            end = start
-        opened.tail = read(end - min(end, TAIL), min(end, TAIL))
-        opened.position = opened.position.advanced(read, end, status.st_mtime_ns)
-        if end > COUNT_LIMIT:
-            return 1
-        return 1 + sum(read(at, min(CHUNK, end - at)).count(b"\n") for at in range(0, end, CHUNK))
+    def _opened(self, content: Content, path: str, device: int, inode: int, modified: int) -> OpenFile:
+        return OpenFile(content, Position(path, device, inode, modified=modified), changed_at=self.clock())
 
     # -- saying ----------------------------------------------------------------------------------------------
 
@@ -584,7 +486,7 @@ class Tail:
         self._retry_at = self.clock() + _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
         self._failures += 1
         if self._current is not None:
-            self._current.content.close()
+            self._current.close()
             self._current = None
             self._drop_queue()
 
@@ -601,16 +503,6 @@ class Tail:
             self._drop_queue()
             with contextlib.suppress(FileNotFoundError):
                 self._queue.append(self._open_path())
-
-
-def _resume(opened: _Open, position: Position) -> _Open:
-    """``opened`` moved to where its content was read to."""
-    size = min(position.offset, TAIL)
-    opened.tail = opened.content.read(position.offset - size, size)
-    own = opened.position
-    opened.position = position.moved(own.path, own.device, own.inode)
-    opened.fresh = position.offset == 0
-    return opened
 
 
 def _ends_at(step: Step) -> bool:

@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.logs.follow import Follower, FollowSpec
+from agent.logs.follow import Batch, Follower, FollowSpec
 from agent.logs.rotation import is_rotated_name
-from agent.logs.tail import VANISHED, Batch
+from agent.logs.tail import VANISHED
 
 
 @dataclass
@@ -445,6 +445,25 @@ class TestCopytruncate:
         assert r.look() == ""
         assert r.look(6.0) + r.look(1.0) == "next\n"
         assert ("lost", "app.log") in r.said
+
+    # 1 | copy truncate 2, copy (killed here: not truncated yet) | 3 truncate 4 |
+    @pytest.mark.parametrize("lines", [1, 100])
+    def test_a_copy_that_is_not_truncated_yet_is_not_read_twice(self, log: Path, lines: int) -> None:
+        log.write_text("1\n" * 200)
+        r = reader(log)
+        r.look()
+        copytruncate(log)
+        append(log, "2\n" * lines)
+
+        def meanwhile() -> None:
+            r.restart()
+            assert r.look() == "2\n" * lines
+            append(log, "3\n")
+            assert r.look() == "3\n"
+
+        copytruncate(log, meanwhile)
+        append(log, "4\n")
+        assert r.settle() == "4\n"
 
     def test_a_line_cut_by_the_copy_goes_on_after_the_truncation(self, log: Path) -> None:
         log.write_text("1\nha")

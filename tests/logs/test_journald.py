@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from agent.logs.batch import Notice
 from agent.logs.sources.journald import Journal
 from agent.logs.sources.piece import Piece
-from agent.logs.tail import Notice
 from tests.logs.helpers import contains, read
 
 JOURNALD = "/lib/systemd/systemd-journald"

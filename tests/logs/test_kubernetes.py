@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from agent.logs.batch import Notice
 from agent.logs.sources.kubernetes import ApiAccess, PodLogs
 from agent.logs.sources.piece import Piece
-from agent.logs.tail import Notice
 from tests.logs.helpers import contains, read
 from tests.logs.kube_api import KubeApi
 

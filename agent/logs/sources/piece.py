@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agent.logs.tail import Notice, NoticeKind
+from agent.logs.batch import Notice, NoticeKind
 
 __all__ = ["Deliver", "Piece", "Say", "Trouble", "keep_going"]
 
