@@ -46,7 +46,7 @@ def lines_around(
 
 
 def _last(lines: list[str], body: str, end: int) -> int | None:
-    """The index before ``end`` where ``body`` stands; of several, the one where most of its lines follow, then the last:
+    """The index before ``end`` where ``body`` stands; of several, where most of its lines follow, then the last:
     many tracebacks begin alike."""
     wanted = [line.strip()[:200] for line in body.strip().split("\n")[:_COMPARED]]
     if not wanted[0]:
