@@ -277,6 +277,8 @@ def _scan(arguments: argparse.Namespace) -> int:
             bar.close()
     if as_json:
         print(json.dumps(result.summary()))
+        for sentence in result.damaged:
+            print(f"wedgewatch: {sentence}", file=sys.stderr)
     else:
         from agent.scan_report import print_report
 

@@ -37,6 +37,8 @@ class ScanResult:
     engine: str = "unknown"
     first_time: float | None = None
     last_time: float | None = None
+    damaged: list[str] = field(default_factory=list)
+    """A sentence for each compressed log that could not be read to its end."""
 
     @property
     def fired(self) -> dict[str, Alert]:
@@ -100,16 +102,22 @@ def scan(
         cache_dir=cache_dir,
     )
     streams = [pipeline.stream(server, name) for name in logs]
+    damaged: list[str] = []
     events = heapq.merge(
-        *(_log_events(stream, name, progress) for stream, name in zip(streams, logs, strict=True)), key=lambda e: e[0]
+        *(_log_events(stream, name, progress, damaged) for stream, name in zip(streams, logs, strict=True)),
+        key=lambda e: e[0],
     )
-    return replay(pipeline, streams, events, samples, samples_engine=samples_engine, until=until, on_alert=on_alert)
+    result = replay(pipeline, streams, events, samples, samples_engine=samples_engine, until=until, on_alert=on_alert)
+    result.damaged = damaged
+    return result
 
 
 _Event = tuple[float, Matched | None, LogStream]
 
 
-def _log_events(stream: LogStream, name: str, progress: Callable[[str, int], None] | None) -> Iterator[_Event]:
+def _log_events(
+    stream: LogStream, name: str, progress: Callable[[str, int], None] | None, damaged: list[str]
+) -> Iterator[_Event]:
     """Matched records of one log in an order that never goes back, and after each block how far its clock has come."""
     latest = float("-inf")
     undated: list[Matched] = []
@@ -130,6 +138,8 @@ def _log_events(stream: LogStream, name: str, progress: Callable[[str, int], Non
             if progress is not None:
                 progress(name, source.position())
             if not data:
+                if source.damaged:
+                    damaged.append(source.damaged)
                 return
 
 

@@ -64,16 +64,19 @@ def print_report(result: ScanResult, out: TextIO, *, color: bool, width: int | N
     for fingerprint in result.fired:
         alert = _as_it_ended(result.alerts, fingerprint)
         out.write(render_terminal(alert, color=color, width=width).rstrip("\n") + "\n\n")
-    if not result.fired:
+    if not result.fired and not result.lines:
+        out.write("Nothing was decided: there is no line in the input.\n")
+    elif not result.fired:
         out.write("Nothing fired: no stalled, dead or degraded server in this log.\n")
         pending = {a.fingerprint: a for a in result.alerts if a.state == "pending"}
         for alert in pending.values():
             out.write(f"  suspected at {rfc3339(alert.starts_at)}, not proven: {alert.failure} ({alert.alertname})\n")
-        if result.engine == "unknown" and result.lines:
-            out.write("  The engine was not recognised from these lines; name it with --engine.\n")
-    out.write(
-        f"{result.lines:,} lines, {_size(result.bytes)}, engine {result.engine}, alerts fired: {len(result.fired)}\n"
-    )
+        if result.engine == "unknown":
+            out.write("  The engine was not recognised from these lines; is it a server's log? --engine names it.\n")
+    for sentence in result.damaged:
+        out.write(f"  {sentence}\n")
+    lines = "1 line" if result.lines == 1 else f"{result.lines:,} lines"
+    out.write(f"{lines}, {_size(result.bytes)}, engine {result.engine}, alerts fired: {len(result.fired)}\n")
 
 
 def _as_it_ended(alerts: Sequence[Alert], fingerprint: str) -> Alert:

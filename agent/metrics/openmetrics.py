@@ -68,7 +68,7 @@ def _read(path: str | PathLike[str]) -> bytes:
 
 def _check(path: str | PathLike[str], data: bytes, page: Page) -> None:
     if page.kind != "metrics":
-        what = {"html": "an HTML page", "json": "JSON"}.get(page.kind, "no metrics")
+        what = {"html": "an HTML page", "json": "JSON or a log"}.get(page.kind, "no metrics")
         raise SeriesFileError(f"{path}:1:1: this is {what}, expected OpenMetrics text with timestamps")
     for fault in page.faults:
         if not (page.cut and fault.line == page.lines):

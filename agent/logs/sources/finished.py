@@ -32,21 +32,34 @@ class FinishedLog:
 
     def read(self, size: int = 256 << 10) -> bytes:
         """At most ``size`` bytes, empty at the end. Raises OSError."""
+        if self._handle is self._raw:
+            data: bytes = self._raw.read(size) or b""
+            self._read += len(data)
+            return data
+        data = b""
+        while len(data) < size and not self.damaged:
+            # Piece by piece: a larger read loses what it had when it comes to damage.
+            piece = self._piece(size - len(data))
+            if not piece:
+                break
+            data += piece
+        return data
+
+    def _piece(self, size: int) -> bytes:
         try:
-            data: bytes = self._handle.read(size) or b""
+            return self._handle.read1(size) or b""
         except EOFError:
-            data, self.damaged = b"", f"{self.name}: the compressed file ends early, what is there was read"
+            self.damaged = f"{self.name}: the compressed file ends early, what is there was read"
         except OSError as error:
             if error.errno is not None:
                 raise
-            data, self.damaged = b"", f"{self.name}: damaged, read up to there: {error}"
+            self.damaged = f"{self.name}: damaged, read up to there: {error}"
         except Exception as error:
             # lzma, zlib and zstandard each raise a class of their own for damaged data.
             if type(error).__module__ not in ("zlib", "_lzma", "lzma", "zstd", "zstandard", "zstandard.backend_c"):
                 raise
-            data, self.damaged = b"", f"{self.name}: damaged, read up to there: {error}"
-        self._read += len(data)
-        return data
+            self.damaged = f"{self.name}: damaged, read up to there: {error}"
+        return b""
 
     def position(self) -> int:
         """Bytes of the file itself that were read: compressed ones of a compressed file."""
