@@ -108,11 +108,14 @@ class Decoder:
         if table is None:
             table = self._tables[engines] = self._table(engines)
         first = text[:1]
-        if first == "{" and (table.json if own else table.json or table.other_json):
-            for compiled in table.json if own else (*table.json, *table.other_json):
-                header = _decode_json(compiled, text, context)
-                if header is not None:
-                    return header
+        if first == "{":
+            formats = table.json if own else (*table.json, *table.other_json)
+            item = _json_object(text) if formats else None
+            if item is not None:
+                for compiled in formats:
+                    header = _decode_json(compiled, item, context)
+                    if header is not None:
+                        return header
         for compiled in table.own.get(first) or table.own[""]:
             header = _decode_text(compiled, text, context)
             if header is not None:
@@ -240,13 +243,15 @@ def _severity(compiled: _Format, text: str | None) -> tuple[str, int]:
     return found
 
 
-def _decode_json(compiled: _Format, text: str, context: TimeContext) -> Header | None:
+def _json_object(text: str) -> Mapping[str, Any] | None:
     try:
         item = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(item, dict):
-        return None
+    return item if isinstance(item, dict) else None
+
+
+def _decode_json(compiled: _Format, item: Mapping[str, Any], context: TimeContext) -> Header | None:
     message = _member(item, compiled.json.get("message", "message"))
     if message is None:
         return None
