@@ -48,6 +48,8 @@ CATCH_UP: Final = 60.0
 LEDGER_EVERY: Final = 300.0
 """Seconds between two savings of the history of loads."""
 _DAY: Final = 86400.0
+_DETECTOR: Final = "detector/"
+"""Begins the names under which the state of each server is kept."""
 
 
 class Core:
@@ -87,19 +89,18 @@ class Core:
         self._options: dict[str, tuple[str, str]] = {}
         self._dirty: dict[str, str] = {}  # key -> server
         self._gone: dict[str, str] = {}
+        self._begun: dict[str, Any] = {}
         self._fed: dict[str, float] = {}
         self._told_off: dict[str, float] = {}
         self._changed: list[tuple[Alert, bool]] = []
+        self._touched: set[str] = set()
         self._state_dirty = False
         self._last_commit = 0.0
         self._last_ledger = self.started
         self._catch_up = CatchUp()
-        state = store.load_state() or {}
-        known = {*state, *(str(value.get("server", "")) for value in self._offsets.values())}
-        # What is older than a server's very first start never pages; what happened while we were away does.
-        # Most stamps are whole seconds: a line of this second may have been written after us.
-        begun = float(int(self.started))
-        self._history_until = {name: begun for name in pipeline.detectors if name not in known}
+        state = store.load_states(_DETECTOR)
+        self._history_until: dict[str, float] = store.load_state("first_start") or {}
+        self._begin(pipeline)
         self._silent: set[str] = set((store.load_state("silent") or {}).get("fingerprints", []))
         pipeline.restore(state)
         for name, ledger in (store.load_state("onset") or {}).items():
@@ -107,6 +108,19 @@ class Core:
                 pipeline.detectors[name].ledger.restore(ledger)
         if alert_log is not None:
             alert_log.recover((store.load_state("alert_log") or {}).get("lines", []))
+
+    def _begin(self, pipeline: Pipeline) -> None:
+        """What is older than a server's very first start never pages; what happened while we were away does.
+
+        Kept before anything is read: a daemon that is killed in its first second must not take what that second
+        brought for history when it comes back.
+        """
+        # Most stamps are whole seconds: a line of this second may have been written after us.
+        begun = float(int(self._clock()))
+        new = [name for name in pipeline.detectors if name not in self._history_until]
+        if new:
+            self._history_until |= dict.fromkeys(new, begun)
+            self.store.commit(named_state={"first_start": self._history_until})
 
     def build(self, config: Config, ruleset: RuleSet) -> Pipeline:
         """The pipeline of a configuration; may be called from any thread."""
@@ -174,13 +188,17 @@ class Core:
             item.source.cut_lines += stream.cut_lines - before[1]
             item.source.decode_errors += stream.decode_errors - before[2]
         if item.position is not None:
-            self._offsets[item.key] = {"position": item.position, "file": item.file, "server": item.server}
+            place = {"position": item.position, "file": item.file, "server": item.server}
+            if item.key not in self._offsets and not item.data:
+                self._begun[item.key] = {**place, "stream": stream.snapshot()}
+            self._offsets[item.key] = place
             self._dirty[item.key] = item.server
         if item.ended:
             self.streams.pop(item.key, None)
             self._offsets.pop(item.key, None)
             self._fed.pop(item.key, None)
             self._dirty.pop(item.key, None)
+            self._begun.pop(item.key, None)
             self._gone[item.key] = item.server
         self._state_dirty = True
 
@@ -240,6 +258,7 @@ class Core:
 
     def _tell(self, what: Matched | Sample, engine: str) -> None:
         self._state_dirty = True
+        self._touched.add(what.server if isinstance(what, Sample) else what.record.server)
         if isinstance(what, Sample):
             self._take(self.pipeline.on_sample(what, engine), seen_live=what.source != "log")
         else:
@@ -260,6 +279,7 @@ class Core:
     def tick(self) -> None:
         """Time has passed."""
         now = self._clock()
+        self._keep_beginnings()
         self._flush_quiet(now)
         for server in self._catch_up.due(now):
             # The last words of a log (a traceback, half a line) belong to what is told in order.
@@ -271,6 +291,13 @@ class Core:
         since = now - self._last_commit
         if self._changed or (self._state_dirty and since >= COMMIT_EVERY) or (self._disk_fails() and since >= AGAIN):
             self.commit()
+
+    def _keep_beginnings(self) -> None:
+        """Where logs that were never seen before begin is kept before anything is read of them: killed in their first
+        moments, with the log rotated meanwhile, we know which of the rotated files are new."""
+        if self._begun:
+            begun, self._begun = self._begun, {}
+            self.store.commit(offsets=begun)
 
     def _disk_fails(self) -> bool:
         """Something waits for a disk: it is only tried again when we write."""
@@ -302,6 +329,7 @@ class Core:
 
     def _take(self, alerts: Sequence[Alert], *, seen_live: bool = False) -> None:
         now = round(self._clock(), 3)
+        self._touched.update(alert.server for alert in alerts)
         self._changed += [(alert.with_(detected_at=now), seen_live) for alert in alerts]
 
     # -- the one transaction ---------------------------------------------------------------------------------
@@ -321,14 +349,15 @@ class Core:
         self.store.commit(
             offsets={key: self._offsets[key] for key in dirty if key in self._offsets},
             forget_offsets=sorted(gone),
-            state=self.pipeline.snapshot(),
             named_state=self._named_state([alert for alert, _ in changed], lines, last=last),
             alerts=to_send,
         )
         for key in dirty:
             del self._dirty[key]
+            self._begun.pop(key, None)
         for key in gone:
             del self._gone[key]
+        self._touched.clear()
         self._state_dirty = False
         self._last_commit = self._clock()
         self.commits += 1
@@ -340,7 +369,10 @@ class Core:
             self._emit([alert for alert, _ in changed])
 
     def _named_state(self, changed: Sequence[Alert], lines: Sequence[str], *, last: bool) -> dict[str, Any]:
-        named: dict[str, Any] = {}
+        detectors = self.pipeline.detectors
+        # Of many servers few have changed since the last time.
+        touched = detectors if last else [name for name in detectors if name in self._touched]
+        named: dict[str, Any] = {f"{_DETECTOR}{name}": detectors[name].snapshot() for name in touched}
         if changed:
             named["silent"] = {"fingerprints": sorted(self._silent)}
         if lines and self._alert_log is not None:
@@ -349,8 +381,8 @@ class Core:
         onset = any(alert.state == "firing" for alert in changed)
         if last or onset or now - self._last_ledger >= LEDGER_EVERY:
             self._last_ledger = now
-            named["onset"] = {name: d.ledger.snapshot() for name, d in self.pipeline.detectors.items()}
-            named["advice"] = {name: _advice(d) for name, d in self.pipeline.detectors.items()}
+            named["onset"] = {name: d.ledger.snapshot() for name, d in detectors.items()}
+            named["advice"] = {name: _advice(d) for name, d in detectors.items()}
         return named
 
     def _pages(self, alert: Alert, seen_live: bool) -> bool:
@@ -383,8 +415,7 @@ class Core:
                 fresh = self._open(stream.server, stream.file, 1, self._options[key])
                 fresh.restore(snapshot)
                 self.streams[key] = fresh
-        begun = float(int(self._clock()))
-        self._history_until |= {name: begun for name in pipeline.detectors if name not in old.detectors}
+        self._begin(pipeline)
 
     def positions(self) -> Mapping[str, Any]:
         """Positions by stream key up to which everything was processed, for the followers."""

@@ -22,7 +22,11 @@ _LISTED: Final = 100
 
 
 def observing_since(store: Store, now: float, *, observe: bool) -> float:
-    """When observing began, over restarts; begins anew after a run that did not only observe."""
+    """When observing began, over restarts; begins anew after a run that did not only observe.
+
+    A whole second: most logs stamp no finer, and a line of this very second may have been written after us.
+    """
+    now = float(int(now))
     kept = store.load_state("observe") or {}
     if observe and "since" in kept:
         return float(kept["since"])

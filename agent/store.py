@@ -202,6 +202,11 @@ class Store:
         rows = self._database.read("SELECT value FROM state WHERE name = ?", name)
         return json.loads(rows[0]["value"]) if rows else None
 
+    def load_states(self, prefix: str) -> dict[str, Any]:
+        """All snapshots whose name begins so, by the rest of their names."""
+        rows = self._database.read("SELECT * FROM state WHERE substr(name, 1, ?) = ?", len(prefix), prefix)
+        return {row["name"][len(prefix) :]: json.loads(row["value"]) for row in rows}
+
     def alerts(
         self,
         *,

@@ -26,13 +26,3 @@ def live(tmp_path: Path, shared_cache: Path) -> Iterator[Live]:
 def server() -> Iterator[MetricsServer]:
     with MetricsServer() as running:
         yield running
-
-
-_SLOW = ("test_sources.py", "test_own_metrics.py", "test_same_as_scan.py")
-"""Not yet seen to pass on a loaded machine: run with ``-m campaign``."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.name in _SLOW:
-            item.add_marker(pytest.mark.campaign)

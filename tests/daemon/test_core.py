@@ -219,3 +219,29 @@ def test_too_much_is_told_from_its_oldest() -> None:
     assert [when for when, _, _ in told] == [float(number) for number in range(HELD // 2)]
     assert len(held.end("s")) == HELD + 1 - len(told)
     assert not held.holds("s")
+
+
+def test_what_its_first_second_brought_is_no_history_after_a_kill(bench: Bench) -> None:
+    """::
+
+    first start | log found | wedge | kill -9 (nothing was committed)      | started again: it pages
+    """
+    bench.write(position=0)
+    bench.turn(0.5)
+    bench.write(*(line(severity, text, bench.now) for severity, text in DIES), live=True)
+    bench.now += 30
+    bench.restart(killed=True)
+    assert bench.core.positions() == {"k": 0}
+    bench.write(*(line(severity, text, NOW + 1) for severity, text in DIES))
+    bench.turn(2)
+    assert bench.names(bench.told)[-1] == ("EngineGone", "firing")
+
+
+def test_the_beginning_of_a_log_does_not_overtake_what_was_read_of_it(bench: Bench) -> None:
+    """The beginning is kept at once, its lines only with what they led to."""
+    bench.write(position=0)
+    bench.write(line("I", "take note of this", NOW), position=40, live=True)
+    bench.core.commit()
+    bench.core.tick()
+    bench.restart(killed=True)
+    assert bench.core.positions() == {"k": 40}
