@@ -20,7 +20,8 @@ from agent.logs.sources.finished import COMPRESSED, FinishedLog, open_finished
 __all__ = ["Content", "Sibling", "Step", "Unfinished", "bases", "is_rotated_name", "open_sibling", "plan", "siblings"]
 
 _ENDING: Final = "(?:" + "|".join(re.escape(ending) for ending in COMPRESSED) + ")?"
-_MARK: Final = r"[._-](?:\d[\d._:TZ-]*|old|prev|bak)"
+# logrotate calls a file whose new name is taken app.log-2026112003.backup.
+_MARK: Final = r"[._-](?:\d[\d._:TZ-]*(?:\.backup)?|old|prev|bak|backup)"
 # Before the file's ending only a date or, as logrotate's `extension` does it, a dot and a number: worker-1.log is the
 # log of another worker.
 _INNER_MARK: Final = r"(?:[._-]\d{4}[._-]?\d\d[._-]?\d\d[\d._:TZ-]*|\.\d{1,3})"

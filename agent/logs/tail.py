@@ -320,20 +320,47 @@ class Tail:
                 self._say("lost", f"{self.path}: the file that was being read is gone; what was not read of it is lost")
 
     def _revive(self) -> None:
-        """Take up again the renamed files that a writer may not have let go of when we were stopped."""
+        """Take up again the renamed files that a writer may not have let go of when we were stopped.
+
+        Raises OSError, and Unfinished while one of them is being compressed.
+        """
         if not self._released:
             return
         beside = siblings({self.path, os.path.realpath(self.path)})
-        known, self._released = self._released, []
-        for item in beside:
-            for position in known:
-                if item.compressed or not position.same_inode(item.device, item.inode):
+        revived: list[OpenFile] = []
+        try:
+            for position in self._released:
+                found = self._take_up(position, beside)
+                if found is not None:
+                    revived.append(found)
+        except BaseException:
+            for item in revived:
+                item.close()
+            raise
+        self._released = []
+        self._lingering += revived
+
+    def _take_up(self, position: Position, beside: Iterable[Sibling]) -> OpenFile | None:
+        """The file that was read to ``position``, wherever rotation put it; compressed, only when more is in it."""
+        for item in sorted(beside, key=lambda item: item.compressed):
+            if item.compressed:
+                # Of a short content nothing tells that it is the same and not one that begins like it.
+                if position.offset < TAIL or item.modified < position.modified:
                     continue
-                opened = self._opened(open_sibling(item), item.path, item.device, item.inode, item.modified)
-                if position.relation(opened.content.read) == "whole":
-                    self._lingering.append(opened.resume(position))
-                else:
-                    opened.close()
+            elif not position.same_inode(item.device, item.inode):
+                continue
+            opened = self._opened(open_sibling(item), item.path, item.device, item.inode, item.modified)
+            try:
+                mine = position.relation(opened.content.read) == "whole" and (
+                    not item.compressed or bool(opened.content.read(position.offset, 1))
+                )
+            except BaseException:
+                opened.close()
+                raise
+            if mine:
+                return opened.resume(position)
+            opened.close()
+        return None
 
     def _take_next(self) -> OpenFile:
         """Open the next file of the queue; one that cannot be read stays its first. Raises OSError."""

@@ -317,6 +317,30 @@ class TestRename:
         log.write_text("c\n")
         assert r.settle() == "a2\nb\nc\n"
 
+    def test_what_was_written_late_is_read_from_the_compressed_file(self, log: Path) -> None:
+        """::
+
+        A ==|== renamed, written to once more -- compressed
+        B       ==|==  kill -9  renamed                    | C
+        """
+        append(log, "a\n" * 200)
+        follower = reader(log)
+        follower.look()
+        first = log.rename(log.with_name("app.log.1"))
+        append(log, "b\n")
+        follower.settle()
+        append(first, "late\n")
+        append(log, "more\n")
+        os.utime(log, ns=(os.stat(first).st_mtime_ns + 1_000_000,) * 2)
+        follower.restart()
+        second = first.rename(log.with_name("app.log.2"))
+        compress(second)
+        log.rename(first)
+        append(log, "c\n")
+        assert sorted(follower.settle().split()) == ["c", "late", "more"]
+        follower.restart()
+        assert follower.settle() == ""
+
     def test_a_line_cut_by_a_rename_ends_there(self, log: Path) -> None:
         log.write_text("1\nhalf")
         r = reader(log)
@@ -701,6 +725,7 @@ class TestTrouble:
         ("app.1.log", "app.log", True),
         ("0.log.20251120-090000.gz", "0.log", True),
         ("app.log.old", "app.log", True),
+        ("app.log-2025112003.backup", "app.log", True),
         ("app-1.log", "app.log", False),
         ("app.log", "app.log", False),
         ("app.log.lock", "app.log", False),
