@@ -28,7 +28,7 @@ from typing import Any, Final
 from agent.logs.batch import Batch, Notice, NoticeKind
 from agent.logs.identity import TAIL, Position
 from agent.logs.openfile import CHUNK, OpenFile
-from agent.logs.rotation import Content, Step, Unfinished, open_sibling, plan, siblings
+from agent.logs.rotation import Content, Sibling, Step, Unfinished, open_sibling, plan, siblings
 
 __all__ = ["Tail"]
 
