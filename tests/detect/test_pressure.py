@@ -30,16 +30,25 @@ def pressed(**what: object) -> Watched:
 
 def test_load_that_stopped_it_before_with_a_growing_queue_and_a_full_pool_is_worth_a_warning() -> None:
     server = pressed()
-    found = pressure(server.tracker, server.now, lived(40, 0.3, onsets=2))
+    found = pressure(server.tracker, server.now, lived(40, 0.3, onsets=5))
     assert found is not None
     assert found.warn
     assert found.chance is not None
     assert found.chance >= WARN_AT
-    assert (found.onset_load, found.onsets) == (80.0, 2)
+    assert (found.onset_load, found.onsets) == (80.0, 5)
     assert found.growth > 5
     assert found.full_in is not None
     assert "% chance within half an hour" in found.sentence()
     assert json.loads(json.dumps(found.to_json()))["warn"] is True
+
+
+def test_one_or_two_onsets_are_not_enough_to_warn() -> None:
+    server = pressed()
+    for onsets in (1, 2):
+        found = pressure(server.tracker, server.now, lived(40, 0.3, onsets=onsets))
+        assert found is not None
+        assert found.chance is not None
+        assert not found.warn
 
 
 def test_server_that_never_stopped_is_never_warned_of() -> None:
@@ -78,7 +87,7 @@ def test_queue_that_shrinks_or_pool_with_room() -> None:
 def test_sequence_slots_are_a_ceiling_too() -> None:
     server = pressed(kv=0.5)
     server.tracker.fact({"max_running_requests": 64.0})
-    found = pressure(server.tracker, server.now, lived(40, 0.3, onsets=3))
+    found = pressure(server.tracker, server.now, lived(40, 0.3, onsets=5))
     assert found is not None
     assert found.slots == 1.0
     assert found.warn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import io
 import itertools
 import json
@@ -11,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -155,15 +157,55 @@ def test_a_deadlock_seen_from_outside(light_server: Maker) -> None:
     load.stop()
 
 
+def ask(url: str, prompt: str, tokens: int) -> http.client.HTTPConnection:
+    """A request whose client can hang up: nobody reads the answer."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+    body = json.dumps({"prompt": prompt, "max_tokens": tokens, "ignore_eos": True})
+    connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+    return connection
+
+
 def test_a_client_that_leaves_a_deadlock_frees_the_others(light_server: Maker) -> None:
-    """Nobody in the engine can be made to let go; a client can."""
+    """Nobody in the engine can be made to let go; a client can.
+
+    Those who only queue leave first, so that what a holder lets go of is not taken by a newcomer; then the holders
+    leave one by one, and each time the rest goes on, at the latest the last one to its end.
+    """
     server, _ = light_server(preset("deadlock"), pace=0.004)
-    load = Load(server.url, timeout=5.0, max_total=384)
-    load.closed(LONG, 20)
-    wait_for(lambda: server.engine.stats.finished["abort"] > 0)
-    before = server.engine.stats.completed
-    wait_for(lambda: server.engine.stats.completed > before)
-    load.stop()
+    stats = server.engine.stats
+    clients: dict[int, http.client.HTTPConnection] = {}
+    for number in range(16):
+        clients[number] = ask(server.url, "x" * 150, 200)
+        wait_for(lambda: stats.accepted == len(clients))
+
+    def inside() -> Any:
+        return json.loads(get(server.url + "/reproducer/state")[1])
+
+    def stuck() -> bool:
+        before = inside()["steps"]
+        time.sleep(0.3)
+        return bool(before == inside()["steps"] and inside()["wait_for"]["waiters"])
+
+    wait_for(stuck)
+    holders = [row["request"] for row in inside()["claims"]]
+    assert len(holders) > 2
+    completed, gone = stats.completed, stats.finished["abort"]
+    queued = [number for number in clients if number >= completed and number not in holders]
+    for number in queued:
+        clients.pop(number).close()
+    wait_for(lambda: stats.finished["abort"] == gone + len(queued))
+    assert stats.completed == completed, "who holds nothing frees nobody"
+
+    def leave(holder: int) -> None:
+        before = inside()["generation_tokens"]
+        clients.pop(holder).close()
+        wait_for(lambda: bool(inside()["generation_tokens"] > before))
+        wait_for(lambda: stats.completed > completed or stuck())
+
+    while stats.completed == completed:
+        leave(holders.pop())
+    for client in clients.values():
+        client.close()
 
 
 @pytest.mark.filterwarnings("ignore:Exception in thread")  # the loop's death is what is tested
