@@ -35,7 +35,7 @@ from agent.logs.timestamps import YearReference
 from agent.logs.wake import make_waker
 from agent.rules.model import Condition, Matcher
 
-__all__ = ["MODES", "Result", "campaign"]
+__all__ = ["MODES", "Result", "Writer", "campaign", "inode_of", "rotate"]
 
 MODES: Final = {
     "create": "create\ncompress\ndelaycompress",
@@ -77,11 +77,19 @@ class Result:
         )
 
 
-class _Writer(threading.Thread):
+class Writer(threading.Thread):
     """Appends lines; reopens the log when it was renamed, as a logger that watches its file does."""
 
-    def __init__(self, log: Path, seed: int, *, reopen: bool) -> None:
+    def __init__(
+        self, log: Path, seed: int, *, reopen: bool, share: float = 0.5, pause: float = 0.006, head: str = ""
+    ) -> None:
+        """``share`` of the lines is wanted; ``pause``: seconds between two bursts of lines, at most. ``head`` begins
+        each line: ``{count}`` in it is the number of wanted lines before, ``{time}`` the time as vLLM writes it.
+        """
         super().__init__(daemon=True)
+        self.head = head
+        self.share = share
+        self.pace = pause
         self.log = log
         self.reopen = reopen
         self.rng = random.Random(seed)
@@ -98,11 +106,8 @@ class _Writer(threading.Thread):
             with self.pause:
                 for _ in range(self.rng.randrange(1, 12)):
                     number += 1
-                    wanted = self.rng.random() < 0.5
-                    text = b"line %d %s\n" % (
-                        number,
-                        b"wanted" if wanted else b"ordinary " + b"." * self.rng.randrange(200),
-                    )
+                    wanted = self.rng.random() < self.share
+                    text = self._line(number, wanted=wanted)
                     if self.rng.random() < 0.2:
                         cut = self.rng.randrange(1, len(text))
                         handle.write(text[:cut])
@@ -112,22 +117,27 @@ class _Writer(threading.Thread):
                     handle.write(text)
                     if wanted:
                         self.wanted.append(number)
-            time.sleep(self.rng.random() * 0.006)
-            if self.reopen and self.rng.random() < 0.3 and _inode(self.log) != self.inode:
+            time.sleep(self.rng.random() * self.pace)
+            if self.reopen and self.rng.random() < 0.3 and inode_of(self.log) != self.inode:
                 handle.close()
                 handle = self.log.open("ab", buffering=0)
                 self.inode = os.fstat(handle.fileno()).st_ino
         handle.close()
 
+    def _line(self, number: int, *, wanted: bool) -> bytes:
+        head = self.head.format(count=len(self.wanted), time=time.strftime("%m-%d %H:%M:%S", time.gmtime())).encode()
+        what = b"wanted" if wanted else b"ordinary " + b"." * self.rng.randrange(200)
+        return head + b"line %d %s\n" % (number, what)
 
-def _inode(path: Path) -> int:
+
+def inode_of(path: Path) -> int:
     try:
         return path.stat().st_ino
     except FileNotFoundError:
         return 0
 
 
-def _rotate(log: Path, config: Path, state: Path) -> None:
+def rotate(log: Path, config: Path, state: Path) -> None:
     subprocess.run(["logrotate", "--force", "--state", str(state), str(config)], check=True, capture_output=True)
 
 
@@ -201,7 +211,7 @@ def campaign(mode: str, kills: int, folder: Path, *, seed: int = 1, longest: flo
     config.chmod(0o644)
     folder.chmod(0o755)  # logrotate refuses a folder that others may write to
     rng = random.Random(seed)
-    writer = _Writer(log, seed, reopen=mode == "create")
+    writer = Writer(log, seed, reopen=mode == "create")
     result = Result(mode)
     with subprocess.Popen(
         [sys.executable, "-m", "bench.kill_rotate", "--zygote", str(folder)],
@@ -226,12 +236,12 @@ def campaign(mode: str, kills: int, folder: Path, *, seed: int = 1, longest: flo
             time.sleep(rng.random() * longest)
             if rng.random() < 0.5:
                 if mode == "create":
-                    while writer.inode != _inode(log):
+                    while writer.inode != inode_of(log):
                         time.sleep(0.001)
-                    _rotate(log, config, folder / "rotate.state")
+                    rotate(log, config, folder / "rotate.state")
                 else:
                     with writer.pause:
-                        _rotate(log, config, folder / "rotate.state")
+                        rotate(log, config, folder / "rotate.state")
                 result.rotations += 1
             os.kill(pid, signal.SIGKILL)
             result.kills += 1
