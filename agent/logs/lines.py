@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any, Final
 
 from agent.logs.decode import Decoder, Header, severity_name
+from agent.logs.frames import Frames, stamp_time
 from agent.logs.patterns import NEWLINE
 from agent.logs.records import Line, holds_traceback, is_exception_line
+from agent.logs.shipped import Shipped
 from agent.logs.timestamps import TimeContext, TimeFormat, YearReference, parse_rfc3339_prefix
 from agent.logs.unwrap import MARK, WEAK, Peeled, peel
 from agent.model import severity_number
@@ -91,6 +94,7 @@ class LineReader:
         self.engine = ""
         self.engines: tuple[str, ...] = ()
         self.believed: set[str] = set()
+        self.frames = Frames()
         self.split: dict[str, Split] = {}
         self.saw_json = False
 
@@ -106,11 +110,33 @@ class LineReader:
             # The commonest line by far: the engine's own, in no envelope.
             header = self.decoder.decode(text, engines, context, own=True)
             if header is not None:
+                if learning:
+                    self.frames.bare()
                 return Unwrapped(text, header)
         out = self._unwrap(text, WEAK if learning and self.envelope == "auto" else self.believed)
         if out.header is None and not self.believed.issuperset(out.weak) and self.envelope == "auto":
             out = self._unwrap(text, self.believed)
+        if learning and self.envelope == "auto" and not out.is_piece:
+            if out.header is not None and not self.frames.shapes:
+                self.frames.bare()
+            elif out.header is None and self.frames.learn(out.text, self._is_header):
+                out = self._unwrap(text, WEAK)
         return out
+
+    def shipped(self, raw: bytes) -> Shipped | None:
+        """The keys of a JSON envelope around an engine's line, if this line is one."""
+        try:
+            item = json.loads(raw)
+        except (ValueError, RecursionError):
+            return None
+        return Shipped.learn(item, self._is_header) if isinstance(item, dict) else None
+
+    def _is_header(self, text: str) -> bool:
+        """Whether an engine's own header begins here, beyond doubt: one that has a time, or a level in brackets."""
+        if not text or text[0] == "{":
+            return False
+        header = self.decoder.decode(text, self.engines, self.context, own=bool(self.engine))
+        return header is not None and (header.time is not None or (bool(header.severity_text) and text[0] == "["))
 
     def join(self, first: Unwrapped, text: str) -> Unwrapped:
         """The whole line, from the envelope of its first piece and the text of all."""
@@ -126,6 +152,7 @@ class LineReader:
     def _finish(self, out: Unwrapped, text: str, believed: Collection[str]) -> Unwrapped:
         context, engines, decode = self.context, self.engines, self.decoder.decode
         outer: list[str] = []
+        framed = False
         for _ in range(MAX_LAYERS):
             # A marked line is an envelope; any other is the engine's own line before it is an envelope.
             if not text.startswith(MARK):
@@ -133,6 +160,10 @@ class LineReader:
                 if out.header is not None:
                     break
             layer = peel(text, believed, self.envelope)
+            if layer is None and not framed:
+                # One frame to a line: "AssertionError: " has the shape of "host7: ".
+                layer = self.frames.peel(text)
+                framed = layer is not None
             if layer is None:
                 break
             if layer.kind not in _FOREIGN_TO_ENGINES:
@@ -161,7 +192,8 @@ class LineReader:
             if found is not None:
                 out.time = found
                 # A syslog stamp lacks its year and its zone: no yardstick for the stamp inside.
-                self.context.near = found if layer.kind != "syslog" or layer.time[0].isdigit() else None
+                vague = layer.kind == "prefix" or (layer.kind == "syslog" and not layer.time[0].isdigit())
+                self.context.near = None if vague else found
         if layer.stream:
             out.stream = f"{out.stream}|{layer.stream}" if out.stream else layer.stream
         out.severity = layer.severity or out.severity
@@ -174,6 +206,9 @@ class LineReader:
     def _envelope_time(self, layer: Peeled) -> float | None:
         if layer.kind == "journald":
             return int(layer.time) / 1e6 if layer.time.isdecimal() else None
+        if layer.kind == "prefix":
+            self.context.near = None
+            return stamp_time(layer.time, self.context)
         if layer.kind == "syslog":
             self.context.near = None
             return next((t for item in _SYSLOG if (t := item.parse(layer.time, self.context)) is not None), None)
@@ -243,6 +278,7 @@ class LineReader:
             "engine": self.engine,
             "engines": list(self.engines),
             "believed": sorted(self.believed),
+            "frames": self.frames.snapshot(),
             "saw_json": self.saw_json,
             "boot": context.boot,
             "previous": context.previous,
@@ -252,5 +288,6 @@ class LineReader:
         """Inverse of :meth:`snapshot`."""
         self.engine, self.engines = data["engine"], tuple(data["engines"])
         self.believed = set(data["believed"])
+        self.frames.restore(data.get("frames", ()))
         self.saw_json = data["saw_json"]
         self.context.boot, self.context.previous = data["boot"], data["previous"]

@@ -15,6 +15,7 @@ from agent.logs.lines import Inherited, LineReader, Split, Unwrapped
 from agent.logs.patterns import NEWLINE
 from agent.logs.records import Group, Grouper, Line, starts_group
 from agent.logs.scan import MASK, SHIFT
+from agent.logs.shipped import Shipped
 from agent.logs.unwrap import MARK, normalise
 from agent.model import LogRecord, severity_number
 
@@ -94,6 +95,8 @@ class LogStream:
         self._merged = 0
         self._learning = LEARNING_LINES
         self._json_envelope = envelope in ("docker", "journald")
+        self._any_envelope = envelope == "auto"
+        self._shipped: Shipped | None = None
         self._grouper = Grouper()
         self._inherited = Inherited()
         self._known_upto = 0
@@ -162,13 +165,16 @@ class LogStream:
                 self._learn(block[begin:end], out)
             block = block[end:]
         if block:
-            block = normalise(block, unwrap_json=self._json_envelope)
+            block = normalise(block, unwrap_json=self._json_envelope, shipped=self._shipped)
             if not block.isascii():
                 self._check_text(block)
             self._scan(block, out)
 
     def _learn(self, line: bytes, out: list[Matched]) -> None:
-        plain = normalise(line)
+        plain = normalise(line, shipped=self._shipped)
+        if self._shipped is None and self._any_envelope and plain[:1] == b"{":
+            self._shipped = self._reader.shipped(plain)
+            plain = normalise(line, shipped=self._shipped)
         self._json_envelope = self._json_envelope or plain.startswith(_MARK)
         if not plain.isascii():
             self._check_text(plain)
@@ -461,6 +467,7 @@ class LogStream:
             "framer": self._framer.snapshot(),
             "learning": self._learning,
             "json_envelope": self._json_envelope,
+            "shipped": None if self._shipped is None else self._shipped.to_json(),
             "reader": self._reader.snapshot(),
             "inherited": [inherited.time, inherited.stream, dict(inherited.attributes)],
             "groups": self._grouper.snapshot(),
@@ -478,6 +485,7 @@ class LogStream:
         self.clock, self.first_timestamp = data["clock"], data["first_timestamp"]
         self._framer.restore(data["framer"])
         self._learning, self._json_envelope = data["learning"], data["json_envelope"]
+        self._shipped = Shipped.from_json(data.get("shipped"))
         self._reader.restore(data["reader"])
         time, stream, attributes = data["inherited"]
         self._inherited = Inherited(time, stream, attributes)

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agent.logs.patterns import NEWLINE, first_characters
+from agent.logs.shipped import Shipped
 
 __all__ = ["ALIASES", "ENVELOPES", "MARK", "PARTIAL_MARKS", "WEAK", "Peeled", "normalise", "peel"]
 
@@ -57,17 +58,18 @@ _DOCKER_PLAIN: Final = re.compile(
 _JSON_LINE: Final = re.compile(rb"^[ \t]*(\{[^\n]*\})[ \t]*$", re.MULTILINE)
 
 
-def normalise(block: bytes, *, unwrap_json: bool = True) -> bytes:
+def normalise(block: bytes, *, unwrap_json: bool = True, shipped: Shipped | None = None) -> bytes:
     """Whole lines as the scanner and the decoder read them; the number of lines stays the same.
 
-    ``unwrap_json`` is False for an input that is known to have no JSON envelopes.
+    ``unwrap_json`` is False for an input that is known to have no JSON envelopes, ``shipped`` the keys of those that
+    were learned.
     """
     if b"\x00" in block:
         block = block.replace(b"\x00", b"")
     if b"\x02" in block:
         block = block.replace(b"\x02", b"")  # only we may mark a line
-    if unwrap_json and (b'"log":' in block or b'"__REALTIME_TIMESTAMP"' in block):
-        block = _unwrap_json(block)
+    if unwrap_json and (shipped is not None or b'"log":' in block or b'"__REALTIME_TIMESTAMP"' in block):
+        block = _unwrap_json(block, shipped)
     if b"\x1b" in block:
         block = _ANSI.sub(b"", block)
     if b"\r" in block:
@@ -76,17 +78,19 @@ def normalise(block: bytes, *, unwrap_json: bool = True) -> bytes:
     return block
 
 
-def _unwrap_json(block: bytes) -> bytes:
+def _unwrap_json(block: bytes, shipped: Shipped | None) -> bytes:
     block = _DOCKER_PLAIN.sub(b"\x02\\3\x1f\\2\x1fF\x1f\x03\\1", block)
-    return _JSON_LINE.sub(_unwrap_json_line, block)
+    return _JSON_LINE.sub(lambda match: _unwrap_json_line(match, shipped), block)
 
 
-def _unwrap_json_line(match: re.Match[bytes]) -> bytes:
+def _unwrap_json_line(match: re.Match[bytes], shipped: Shipped | None) -> bytes:
     try:
         item = json.loads(match[1])
     except (ValueError, RecursionError):
         return match[0]
-    found = _docker(item) or _journald(item) if isinstance(item, dict) else None
+    if not isinstance(item, dict):
+        return match[0]
+    found = _docker(item) or _journald(item) or (shipped.unwrap(item) if shipped is not None else None)
     if found is None:
         return match[0]
     fields, text = found
