@@ -148,7 +148,13 @@ def _records(dialect: Dialect, taken: set[tuple[str, str]]) -> Iterable[dict[str
 
 def _source(source: MetricSource, dialect: Dialect | None) -> str:
     by = ", ".join(["job", "instance", *(dialect.metrics.instance_labels if dialect is not None else ())])
-    expression = f"{source.agg} by ({by}) ({source.metric}{_where(source.where)})"
+    chosen = f"{source.metric}{_where(source.where)}"
+    if source.plus:
+        # Which of them a page has differs by version, and with one missing "+" would give nothing. "or" adds what is
+        # there, but does not look at names, so a label has to tell them apart.
+        parts = [f'label_replace({part}, "part", "{n}", "", "")' for n, part in enumerate([chosen, *source.plus])]
+        chosen = " or ".join(parts)
+    expression = f"{source.agg} by ({by}) ({chosen})"
     if source.per:
         expression += f" / {source.agg} by ({by}) ({source.per})"
     return expression if source.scale == 1 else f"({expression}) * {source.scale:g}"

@@ -199,6 +199,7 @@ class _Source:
     names: tuple[str, ...]
     where: tuple[tuple[str, bool, frozenset[str]], ...]
     per: _Source | None
+    plus: tuple[_Source, ...] = ()
 
     @classmethod
     def of(cls, source: MetricSource) -> _Source:
@@ -208,7 +209,15 @@ class _Source:
         if source.per:
             metric, where = _selector(source.per)
             per = cls.of(MetricSource(metric, where, agg=source.agg))
-        return cls(source, (name, other), _label_tests(source.where), per)
+        parts = map(_selector, source.plus)
+        plus = tuple(cls.of(MetricSource(metric, where, source.scale, source.agg)) for metric, where in parts)
+        return cls(source, (name, other), _label_tests(source.where), per, plus)
+
+    @property
+    def every_name(self) -> Iterable[str]:
+        """The names of all that goes into it."""
+        for part in (self, *self.plus, *((self.per,) if self.per is not None else ())):
+            yield from part.names
 
     def accepts(self, labels: Mapping[str, str]) -> bool:
         return all((labels.get(name, "") in texts) is wanted for name, wanted, texts in self.where)
@@ -247,9 +256,7 @@ class _DialectReader:
             signal: tuple(_Source.of(source) for source in sources) for signal, sources in metrics.signals.items()
         }
         sources = [source for all_of in self._signals.values() for source in all_of]
-        self.names = frozenset(
-            name for source in sources for each in (source, source.per) if each is not None for name in each.names
-        )
+        self.names = frozenset(name for source in sources for name in source.every_name)
 
     def owns(self, index: _Index) -> bool:
         return any(name.startswith(self.prefixes) for name in index.names()) if self.prefixes else False
@@ -288,10 +295,20 @@ class _DialectReader:
 
     def _first(self, sources: Sequence[_Source], index: _Index, counter: bool) -> dict[str, float] | None:
         for source in sources:
-            values = self._read(source, index, counter)
+            values = self._read(source, index, counter) if not source.plus else self._total(source, index, counter)
             if values is not None:
                 return values
         return None
+
+    def _total(self, source: _Source, index: _Index, counter: bool) -> dict[str, float] | None:
+        """A source of several metrics: the sum of those that the page has; nothing where a line of one was lost."""
+        if any(name in index.page.suspect for name in source.every_name):
+            return {}
+        parts = [self._read(part, index, counter) for part in (source, *source.plus)]
+        found = [part for part in parts if part is not None]
+        instances = {instance for part in found for instance in part}
+        total = {instance: sum(part.get(instance, 0.0) for part in found) for instance in instances}
+        return (total or None) if found else None
 
     def _read(self, source: _Source, index: _Index, counter: bool) -> dict[str, float] | None:
         for name in source.names:

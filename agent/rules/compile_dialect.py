@@ -160,11 +160,11 @@ def _metrics(compiler: Compiler, spec: DialectFile) -> MetricMap:
         sources = []
         for index, item in enumerate(items):
             source = (
-                MetricSource(item.metric, dict(item.where), item.scale, item.agg, item.per)
+                MetricSource(item.metric, dict(item.where), item.scale, item.agg, item.per, item.plus)
                 if isinstance(item, MetricSpec)
                 else MetricSource(item)
             )
-            for name in (source.metric, source.per):
+            for name in (source.metric, source.per, *source.plus):
                 if name and not _METRIC.fullmatch(name):
                     path = (index,) if isinstance(value, tuple) else ()
                     where = bound.position(spec.metrics, "signals", signal, *path)

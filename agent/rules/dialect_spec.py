@@ -138,6 +138,7 @@ class MetricSpec:
     scale: float = field(default=1.0, metadata=key(doc="Multiplies the number."))
     agg: Literal["sum", "max", "min", "avg"] = field(default="sum", metadata=key(doc="How series are put together."))
     per: str = field(default="", metadata=key(doc="Metric that it is divided by."))
+    plus: tuple[str, ...] = field(default=(), metadata=key(doc="Metrics added to it, where the page has them."))
 
 
 @dataclass(frozen=True, slots=True)

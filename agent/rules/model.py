@@ -210,13 +210,15 @@ class StatsLine:
 @dataclass(frozen=True, slots=True)
 class MetricSource:
     """One way to read a signal off a page: the sum (or ``agg``) of ``metric`` over the series that match ``where``,
-    times ``scale``, divided by ``per`` when given. ``where`` values: text, ``!text`` (not), ``a|b`` (one of)."""
+    times ``scale``, divided by ``per`` when given. ``where`` values: text, ``!text`` (not), ``a|b`` (one of).
+    ``plus``: further metrics (``name`` or ``name{label=text}``) that are added, those of them that the page has."""
 
     metric: str
     where: Mapping[str, str] = field(default_factory=dict)
     scale: float = 1.0
     agg: Literal["sum", "max", "min", "avg"] = "sum"
     per: str = ""
+    plus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,3 +272,20 @@ def test_a_dialect_without_metrics_reads_nothing() -> None:
     mapper = SignalMapper({"plain": Dialect("plain"), "sglang": SGLANG})
     assert look("a 1\n", mapper)[0].values == {"up": 1.0}
     assert look("a 1\n", SignalMapper({"plain": Dialect("plain")}, "plain"))[0].values == {"up": 1.0}
+
+
+def test_a_source_of_several_metrics_adds_those_that_the_page_has() -> None:
+    source = MetricSource("x_a", {"kind": "q"}, scale=2.0, plus=("x_b", "x_c{kind=q|r}"))
+    dialect = Dialect("x", detect_metrics=("x_",), metrics=MetricMap("/m", ("dp",), {"requests_deferred": (source,)}))
+    mapper = SignalMapper({"x": dialect})
+
+    def deferred(text: str, *, partial: bool = False) -> dict[str, float]:
+        samples = look(text, mapper, partial=partial)
+        return {s.instance: s.values["requests_deferred"] for s in samples if "requests_deferred" in s.values}
+
+    assert deferred('x_a{kind="q"} 1\nx_b 10\nx_c{kind="r"} 100\nx_c{kind="s"} 1000\n') == {"": 222.0}
+    assert deferred("x_b 10\n") == {"": 20.0}
+    assert deferred('x_a{kind="z"} 1\nx_b 3\n') == {"": 6.0}, "a metric without a fitting series is not in it"
+    assert deferred('x_b{dp="0"} 1\nx_b{dp="1"} 2\nx_c{dp="1",kind="q"} 3\n') == {"0": 2.0, "1": 10.0}
+    assert deferred("x_other 1\n") == {}
+    assert deferred('x_b 10\nx_c{kind="q" 3\n') == {}, "a sum that lost a part would look like a queue that shrank"
