@@ -1,20 +1,24 @@
 """False pages, missed wedges and delay of the progress verdict, in simulation, against the rules people use today.
 
-    python -m bench.detection [--hours 10000] [--wedges 1000] [--months 25] [--workers 2] [--seed 1] [--write FILE]
+    python -m bench.detection [--hours 10000] [--wedges 1000] [--months 25] [--workers 2] [--seed 1]
+                              [--keep FILE] [--for MINUTES] [--write FILE]
 
 Healthy server-hours of twelve kinds and wedges of nine kinds are simulated (bench/scenarios.py, bench/wedges.py) and
 looked at every 5 s, as the metrics page of vLLM or TensorRT-LLM would show them, by the tracker that the daemon runs.
 Everything comes from the seed. Exit 1 when a healthy hour paged or a wedge was missed.
+
+``--keep`` names a file to which each result is appended as it comes. The same command goes on from there, with another
+seed it adds to it, and the files of several machines can be put together; the tables are about all that is in it.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import sys
 import time
-from collections.abc import Iterable, Iterator
 from multiprocessing import Pool
 from pathlib import Path
 from typing import Final
@@ -24,13 +28,14 @@ from agent.detect.progress import ProgressTracker
 from agent.model import Sample
 from bench.baselines import NoCompletions, NoTokens, Rule
 from bench.detection_page import page, table
+from bench.kept import Job, Kept, Outcome
 from bench.levels import levels
 from bench.outcome import SCRAPE, Healthy, Wedged
 from bench.scenarios import HEALTHY, Life
 from bench.wedges import WEDGES
-from bench.weeks import WORLDS, live, report
+from bench.weeks import WORLDS, Weeks, live, report
 
-__all__ = ["Healthy", "Wedged", "healthy", "run", "wedged"]
+__all__ = ["Healthy", "Wedged", "faults", "healthy", "run", "wedged"]
 
 PATIENCE: Final = 900.0
 """A wedge that is not found in so many seconds is missed."""
@@ -122,41 +127,54 @@ def _count(out: Healthy, watch: Watch, new: list[bool], now: float, seed: int) -
         out.where.append(f"{out.kind} seed {seed} at {now:.0f}: {watch.tracker.stall}")
 
 
-# -- the run -------------------------------------------------------------------------------------------------
-
-Job = tuple[str, str, int, float]
+# -- the run ------------------------------------------------------------------------------------------------------
 
 
-def _jobs(hours: float, wedges: int, seed: int, stretch: float) -> Iterator[Job]:
+def _jobs(hours: float, wedges: int, months: int, seed: int, stretch: float) -> list[Job]:
+    """In an order that gives a fair share of each kind to a run that is stopped."""
+    jobs: list[Job] = []
     for kind, (_, share) in HEALTHY.items():
-        for number in range(max(1, round(hours * share / stretch))):
-            yield "healthy", kind, seed * 1_000_000 + number, stretch
-    for kind in WEDGES:
-        for number in range(wedges):
-            yield "wedge", kind, seed * 1_000_000 + number, 0.0
+        jobs += [
+            ("healthy", kind, seed * 1_000_000 + number, stretch)
+            for number in range(max(1, round(hours * share / stretch)))
+        ]
+    jobs += [("wedge", kind, seed * 1_000_000 + number, 0.0) for kind in WEDGES for number in range(wedges)]
+    jobs += [("weeks", world, seed * 1_000 + number, 4.0) for world in WORLDS for number in range(months)]
+    random.Random("order").shuffle(jobs)
+    return jobs
 
 
-def _do(job: Job) -> Healthy | Wedged:
-    what, kind, seed, hours = job
-    return healthy(kind, seed, hours) if what == "healthy" else wedged(kind, seed)
+def _do(job: Job) -> tuple[Job, Outcome]:
+    what, kind, seed, length = job
+    if what == "healthy":
+        return job, healthy(kind, seed, length)
+    return job, wedged(kind, seed) if what == "wedge" else live(kind, seed, length)
 
 
-def run(hours: float, wedges: int, seed: int = 1, workers: int = 1, stretch: float = 10.0) -> list[Healthy | Wedged]:
-    """All of it. ``stretch``: hours that one healthy server lives."""
-    jobs = list(_jobs(hours, wedges, seed, stretch))
-    if workers <= 1:
-        return [_do(job) for job in jobs]
-    with Pool(workers, initializer=os.nice, initargs=(10,)) as pool:
-        return list(_told(pool.imap_unordered(_do, jobs, chunksize=4), len(jobs)))
+def run(jobs: list[Job], done: Kept, workers: int = 1, seconds: float = math.inf) -> None:
+    """Do what is not done, for at most so long."""
+    left = [job for job in jobs if job not in done]
+    began = told = time.monotonic()
+    with Pool(workers, initializer=os.nice, initargs=(5,)) as pool:
+        for number, (job, outcome) in enumerate(pool.imap_unordered(_do, left, chunksize=1), 1):
+            done.add(job, outcome)
+            now = time.monotonic()
+            if now - told > 20:
+                told = now
+                print(f"  {number}/{len(left)} after {now - began:.0f} s", file=sys.stderr, flush=True)
+            if now - began > seconds:
+                break  # what is under way is lost
 
 
-def _told(results: Iterable[Healthy | Wedged], total: int) -> Iterator[Healthy | Wedged]:
-    began = last = time.monotonic()
-    for number, result in enumerate(results, 1):
-        if time.monotonic() - last > 20:
-            last = time.monotonic()
-            print(f"  {number}/{total} after {last - began:.0f} s", file=sys.stderr, flush=True)
-        yield result
+def faults(results: list[Outcome]) -> list[str]:
+    """A line for each false page and each wedge that was missed."""
+    lines = []
+    for one in results:
+        rest = one.before if isinstance(one, Wedged) else one
+        lines += [f"false page: {where}" for where in rest.where] if isinstance(rest, Healthy) else []
+        if isinstance(one, Wedged) and one.delays[0] is None:
+            lines.append(f"missed: {one.kind} seed {one.seed}")
+    return lines
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -167,31 +185,29 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--months", type=int, default=FULL[2], help="server-months of each world, for early warnings")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--stretch", type=float, default=10.0, help="hours that one healthy server lives")
+    parser.add_argument("--keep", type=Path, help="where results are kept, to go on from them")
+    parser.add_argument("--for", type=float, default=math.inf, dest="minutes", help="stop after so many minutes")
     parser.add_argument("--write", type=Path, help=f"where to write it; a full run writes {PAGE} without being told")
     options = parser.parse_args(arguments)
+    done = Kept(options.keep)
     began = time.monotonic()
-    results = run(options.hours, options.wedges, options.seed, options.workers)
-    tables = table(results)
-    months = [(world, options.seed * 1000 + number) for world in WORLDS for number in range(options.months)]
-    with Pool(options.workers, initializer=os.nice, initargs=(10,)) as pool:
-        weeks = report(pool.starmap(live, months, chunksize=1))
+    jobs = _jobs(options.hours, options.wedges, options.months, options.seed, options.stretch)
+    run(jobs, done, options.workers, 60 * options.minutes)
+    results = list(done)
+    tables = table([one for one in results if not isinstance(one, Weeks)])
+    weeks = report([one for one in results if isinstance(one, Weeks)])
     by_level = levels() if options.months >= FULL[2] else []
     print("\n".join([*tables, "", *weeks, "", *by_level]))
-    faults = [where for one in results for where in _rest(one).where]
-    missed = [f"{one.kind} seed {one.seed}" for one in results if isinstance(one, Wedged) and one.delays[0] is None]
-    for line in [f"false page: {where}" for where in faults] + [f"missed: {wedge}" for wedge in missed]:
-        print(line)
+    wrong = faults(results)
+    print("\n".join(wrong))
     command = f"python -m bench.detection --hours {options.hours:g} --wedges {options.wedges} --months {options.months}"
     full = (options.hours, options.wedges, options.months) >= FULL
     target = options.write or (PAGE if full else None)
     if target is not None:
         minutes = (time.monotonic() - began) / 60
         target.write_text(page(command, options.workers, minutes, tables, weeks, by_level), encoding="utf-8")
-    return 1 if faults or missed else 0
-
-
-def _rest(one: Healthy | Wedged) -> Healthy:
-    return one if isinstance(one, Healthy) else one.before or Healthy(one.kind)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

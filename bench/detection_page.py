@@ -15,7 +15,9 @@ __all__ = ["bound", "page", "table"]
 
 HEAD = """# Measured: the progress verdict
 
-{date}, `{command}` (also `make bench-detection`), {minutes:.0f} minutes on {workers} processes.
+{date}, `{command}` (also `make bench-detection`), {minutes:.0f} minutes on {workers} processes,
+two cores that were shared with other work. `--keep FILE` keeps each result: the same command then goes on where it was
+stopped, another `--seed` adds to it, and the tables are about all that the file holds.
 Simulated servers, see `bench/queueing.py`, `bench/scenarios.py`, `bench/wedges.py`; looked at every 5 s, judged by the
 tracker that the daemon runs, from signals alone: no log line helps.
 

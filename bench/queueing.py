@@ -99,6 +99,8 @@ class Engine:
         """When the oldest request came that nothing has been done for since the last progress."""
         self._virtual = 0.0
         self._serial = 0
+        self._oldest = start
+        """No running request came before that."""
         self._next = start
         self._step_left = 0.0
         self.reset(start)
@@ -208,8 +210,9 @@ class Engine:
         while self.waiting and now - self.waiting[0].arrived > self.waiting[0].patience:
             self.waiting.popleft()
             self.counts["aborted"] += 1
-        if self.running and now - min(r.arrived for _, _, r in self.running) > 0.8 * self.patience:
+        if self.running and now - self._oldest > 0.8 * self.patience:
             stay = []
+            self._oldest = min(r.arrived for _, _, r in self.running)
             for item in self.running:
                 request = item[2]
                 if now - request.arrived > request.patience:
@@ -277,6 +280,7 @@ class Engine:
             if request.done >= request.prompt - 1e-6:
                 self.prefilling.popleft()
                 self._serial += 1
+                self._oldest = min(self._oldest, request.arrived)
                 heapq.heappush(self.running, (self._virtual + request.answer, self._serial, request))
                 if self.shape.style == "vllm":
                     self.counts["prompted"] += request.prompt

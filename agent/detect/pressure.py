@@ -79,9 +79,17 @@ def pressure(tracker: ProgressTracker, now: float, ledger: OnsetLedger | None = 
 
     ``ledger`` is what the server went through before; without it, and before a first onset, nothing is ever warned of.
     """
-    recent = [p for p in tracker.points if p.timestamp > now - _WINDOW and p.in_flight is not None]
-    if tracker.stall is not None or tracker.state not in ("serving", "saturated") or len(recent) < 4:
+    if tracker.stall is not None or tracker.state not in ("serving", "saturated"):
         return None
+    recent = []
+    for point in reversed(tracker.points):
+        if point.timestamp <= now - _WINDOW:
+            break
+        if point.in_flight is not None:
+            recent.append(point)
+    if len(recent) < 4:
+        return None
+    recent.reverse()
     load = sum(p.in_flight or 0.0 for p in recent) / len(recent)
     last = recent[-1]
     slots_all = tracker.facts.get("max_running_requests", 0.0)
@@ -151,7 +159,6 @@ def _slope(points: list[Point], name: str) -> float:
     pairs = [(p.timestamp, float(value)) for p in points if (value := getattr(p, name)) is not None]
     if len(pairs) < 3:
         return 0.0
-    middle_t = sum(t for t, _ in pairs) / len(pairs)
-    middle_v = sum(v for _, v in pairs) / len(pairs)
-    spread = sum((t - middle_t) ** 2 for t, _ in pairs)
-    return sum((t - middle_t) * (v - middle_v) for t, v in pairs) / spread if spread > 0 else 0.0
+    middle = sum([t for t, _ in pairs]) / len(pairs)
+    spread = sum([(t - middle) ** 2 for t, _ in pairs])
+    return sum([(t - middle) * v for t, v in pairs]) / spread if spread > 0 else 0.0

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 import statistics
+from pathlib import Path
 
 import pytest
 
 from agent.detect.deadline import ProgressLimits
 from bench.baselines import NoCompletions, NoTokens
-from bench.detection import healthy, wedged
+from bench.detection import faults, healthy, wedged
 from bench.detection_page import bound, table
+from bench.kept import Job, Kept
 from bench.queueing import Engine, Shape
 from bench.scenarios import HEALTHY
 from bench.wedges import WEDGES
@@ -91,3 +93,28 @@ def test_early_warnings_of_a_server_that_stops_for_any_other_reason_are_none() -
     results = [live("stops at any load", 3, weeks=0.15), live("never stops", 3, weeks=0.15)]
     assert sum(one.warned for one in results) == 0
     assert len(report(results)) == 6
+
+
+def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    done: dict[Job, object] = {
+        ("healthy", "bursty", 1, 0.2): healthy("bursty", 1, 0.2),
+        ("wedge", "oversize head", 1, 0.0): wedged("oversize head", 1),
+        ("weeks", "stops above a load", 1, 0.05): live("stops above a load", 1, 0.05),
+    }
+    kept = Kept(tmp_path / "one.jsonl")
+    for job, outcome in reversed(done.items()):
+        kept.add(job, outcome)  # type: ignore[arg-type]  # any of the three
+    again = Kept(tmp_path / "one.jsonl")
+    assert len(again) == 3
+    assert list(again) == [done[job] for job in sorted(done)]
+    assert ("healthy", "bursty", 1, 0.2) in again
+    assert ("healthy", "bursty", 2, 0.2) not in again
+
+
+def test_faults_are_told_by_seed() -> None:
+    paged = healthy("restarts", 11, 3.0, ProgressLimits(floor=5.0, cold=8.0, ceiling=8.0))
+    missed = wedged("oversize head", 1)
+    missed.delays[0] = None
+    lines = faults([paged, missed])
+    assert lines[0].startswith("false page: restarts seed 11 at ")
+    assert lines[-1] == "missed: oversize head seed 1"
