@@ -8,7 +8,7 @@ server.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +25,8 @@ __all__ = ["Pipeline", "ServerSpec"]
 
 PACE: Final = 3
 """Stats lines of one kind and replica that are read in a second of event time."""
+MOST_WRITERS: Final = 64
+_WRITERS: Final = ("host", "pod", "container", "unit")
 HOSTS: Final = frozenset({"unknown", "ray_serve", "dynamo", "nim", "triton"})
 """Engines in whose log another engine speaks: its lifecycle lines count too."""
 
@@ -91,6 +93,7 @@ class Pipeline:
             for spec in servers
         }
         self._pace: dict[tuple[str, str, str], tuple[int, int]] = {}
+        self._writers: dict[str, list[str]] = {}
         self.rule_matches: dict[tuple[str, str], int] = {}
         self.rule_last_match: dict[str, float] = {}
 
@@ -183,13 +186,26 @@ class Pipeline:
     def _paced(self, stats: StatsLine, record: LogRecord) -> Sample | None:
         """Engines print up to hundreds of such lines a second; the first few of a second say what all of them say."""
         instance = self._stats.speaker(stats, record) if stats.instance else record.attributes.get("rank", "")
-        key = (record.server, stats.name, instance)
+        key = (record.server, stats.name, f"{instance}/{record.attributes.get('container', '')}")
         second = int(record.timestamp)
         last, count = self._pace.get(key, (0, 0))
         if second == last and count >= PACE:
             return None
         self._pace[key] = (second, count + 1 if second == last else 1)
-        return self._stats.stats(stats, record)
+        sample = self._stats.stats(stats, record)
+        return None if sample is None else self._told_apart(sample, record)
+
+    def _told_apart(self, sample: Sample, record: LogRecord) -> Sample:
+        """Two containers behind one file both call themselves engine 0: the second is known by its container's name."""
+        writer = "/".join(record.attributes[name] for name in _WRITERS if name in record.attributes)
+        if not writer:
+            return sample
+        writers = self._writers.setdefault(record.server, [])
+        if writer not in writers and len(writers) < MOST_WRITERS:
+            writers.append(writer)
+        if writers[0] == writer or writer not in writers:
+            return sample
+        return replace(sample, instance=f"{writer}/{sample.instance}" if sample.instance not in ("", "0") else writer)
 
     def _roles_of(self, hits: Iterable[Hit]) -> Iterable[tuple[Hit, _Role]]:
         for hit in hits:

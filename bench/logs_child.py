@@ -3,7 +3,8 @@
 ``python -m bench.logs_child WHAT RULES FILE [LIMIT]`` prints the lines that matched. WHAT: ``scan`` (rules, headers,
 stages, verdicts: everything that ``wedgewatch scan`` does with a log), ``packs`` (the same with the bundled rules and
 dialects), ``engine-hyperscan``, ``engine-re2``, ``engine-python`` (records only), ``matcher`` (the block scanner
-alone), ``naive`` (each pattern on each line with ``re``), ``ready`` (everything loaded, nothing read).
+alone), ``naive`` (each pattern on each line with ``re``), ``ready`` (everything loaded, nothing read). On standard
+error it says how much memory it took at most, in KiB.
 """
 
 from __future__ import annotations
@@ -32,6 +33,13 @@ def main(arguments: Sequence[str]) -> None:
         print(0)
     else:
         print(_records(rules, path, what.removeprefix("engine-"), limit))
+    print(f"peak {_peak()}", file=sys.stderr)
+
+
+def _peak() -> int:
+    """KiB at most; what the parent would be told of a child counts the parent's own memory before the exec as well."""
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
 
 
 def _ruleset(rules: int) -> object:
