@@ -1,6 +1,6 @@
 """False pages, missed wedges and delay of the progress verdict, in simulation, against the rules people use today.
 
-    python -m bench.detection [--hours 10000] [--wedges 1000] [--months 25] [--workers 2] [--seed 1]
+    python -m bench.detection [--hours 10000] [--wedges 1000] [--months 12] [--workers 2] [--seed 1]
                               [--keep FILE] [--for MINUTES] [--write FILE]
 
 Healthy server-hours of twelve kinds and wedges of nine kinds are simulated (bench/scenarios.py, bench/wedges.py) and
@@ -39,7 +39,7 @@ __all__ = ["Healthy", "Wedged", "faults", "healthy", "run", "wedged"]
 
 PATIENCE: Final = 900.0
 """A wedge that is not found in so many seconds is missed."""
-FULL: Final = (10_000.0, 1_000, 25)
+FULL: Final = (10_000.0, 1_000, 12)
 """Hours, wedges and months of a full run."""
 PAGE: Final = Path("docs/bench-detection.md")
 

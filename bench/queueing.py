@@ -17,7 +17,8 @@ import heapq
 import random
 from collections import deque
 from dataclasses import dataclass
-from math import exp
+from functools import cache
+from math import exp, log
 from statistics import NormalDist
 from typing import Final, Literal
 
@@ -26,8 +27,7 @@ __all__ = ["Engine", "Request", "Shape", "Style"]
 Style = Literal["vllm", "trtllm"]
 _TICK: Final = 2.5
 """Seconds of one step of the simulation; gaps under it are not resolved, looks are twice as long."""
-_BELL: Final = tuple(NormalDist().inv_cdf((n + 0.5) / 4096) for n in range(4096))
-"""A normal law in as many equal parts: to pick one costs a fifth of what a draw does."""
+_PARTS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,13 @@ class Shape:
         if held < self.slots:
             decode = held / (self.step + self.step_per_request * held) / answer
         return 1 / (1 / decode + prompt / self.prefill)
+
+
+@cache
+def _factors(sigma: float) -> tuple[float, ...]:
+    """A lognormal law of median 1 in parts of one chance: to pick one costs a fifth of what a draw does."""
+    bell = NormalDist()
+    return tuple(exp(sigma * bell.inv_cdf((n + 0.5) / _PARTS)) for n in range(_PARTS))
 
 
 def _mean(law: tuple[float, float]) -> float:
@@ -153,8 +160,8 @@ class Engine:
     def draw(self) -> tuple[float, float]:
         """Prompt and answer of a usual request."""
         shape, uniform = self.shape, self.rng.random
-        prompt = shape.prompt[0] * exp(shape.prompt[1] * _BELL[int(4096 * uniform())])
-        answer = shape.answer[0] * exp(shape.answer[1] * _BELL[int(4096 * uniform())])
+        prompt = shape.prompt[0] * _factors(shape.prompt[1])[int(_PARTS * uniform())]
+        answer = shape.answer[0] * _factors(shape.answer[1])[int(_PARTS * uniform())]
         return round(min(shape.longest / 2, max(16.0, prompt))), round(min(shape.longest / 4, max(4.0, answer)))
 
     def in_flight(self) -> int:
@@ -204,7 +211,7 @@ class Engine:
             return
         while self._next <= end:
             self.arrive(*self.draw(), at=max(self._next, self.now))
-            self._next += self.rng.expovariate(self.rate)
+            self._next -= log(1.0 - self.rng.random()) / self.rate
 
     def _give_up(self) -> None:
         """Clients that waited for too long go away, from the queue or from the batch."""

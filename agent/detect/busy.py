@@ -22,20 +22,21 @@ _POOL_GREW: Final = 0.005
 class Pace:
     """The usual time between two looks, and what counts as a hole in our sight."""
 
-    __slots__ = ("_steps", "least_hole")
+    __slots__ = ("_steps", "interval", "least_hole")
 
     def __init__(self, usual: float = 5.0, least_hole: float = 15.0) -> None:
         self._steps = [usual]
+        self.interval = usual
+        """Seconds between two looks: the median of the last nine."""
         self.least_hole = least_hole
 
     def follow(self, step: float) -> None:
         """Two looks were ``step`` seconds apart."""
         self._steps = [*self._steps, step][-9:]
+        self._find_middle()
 
-    @property
-    def interval(self) -> float:
-        """Seconds between two looks: the median of the last nine."""
-        return sorted(self._steps)[len(self._steps) // 2]
+    def _find_middle(self) -> None:
+        self.interval = sorted(self._steps)[len(self._steps) // 2]
 
     @property
     def hole(self) -> float:
@@ -47,6 +48,7 @@ class Pace:
 
     def restore(self, data: Any) -> None:
         self._steps = [float(step) for step in data] or self._steps
+        self._find_middle()
 
 
 class BusyClock(Remembered):
