@@ -103,6 +103,7 @@ class Daemon:
         self._hung_up = False
         self._report_asked = False
         self._beat = time.monotonic()
+        self._offset = self.clock() - self._beat
         self._turn = 1
         self._lines = (self._beat, 0, 0.0)
         self.telemetry = Telemetry(version=__version__)
@@ -171,6 +172,14 @@ class Daemon:
         with self.lock:
             if now - self._beat > PAUSED:
                 self._look_again(now - self._beat)
+            offset = self.clock() - now
+            if abs(offset - self._offset) > PAUSED:
+                log.warning(
+                    "the clock was set by %.0f s; silence across that is not held against any server",
+                    offset - self._offset,
+                )
+                self.core.pipeline.clock_set()
+            self._offset = offset
             for _ in range(AT_ONCE):
                 if item is None:
                     break

@@ -237,6 +237,12 @@ class Pipeline:
 
     def finish(self, until: float | None = None) -> list[Alert]:
         """End of input; see :meth:`ServerDetector.finish`."""
+    def clock_set(self) -> None:
+        """The clock was set, or the host stood still: that nobody said anything in that time is no evidence."""
+        for detector in self.detectors.values():
+            for tracker in detector.trackers.values():
+                tracker.ended()
+
         out: list[Alert] = []
         for detector in self.detectors.values():
             out += detector.finish(until)

@@ -21,7 +21,7 @@ from agent.detect.usual import Usual
 from agent.detect.work import WorkInFlight
 from agent.model import Sample
 
-__all__ = ["ECHO", "Look", "Looks"]
+__all__ = ["ECHO", "Look", "Looks", "tells_of_tokens"]
 
 _RATES: Final = ("generation_tokens_per_second", "prompt_tokens_per_second", "scheduled_tokens")
 """Values of a stats line that are progress when above zero."""
@@ -57,6 +57,11 @@ class Look:
     restarted: bool = False
     shift: float = 0.0
     sleeping: bool | None = None
+
+
+def tells_of_tokens(sample: Sample) -> bool:
+    """Does this stats line report tokens computed since the one before?"""
+    return not sample.probe and any(sample.values.get(name, 0.0) > 0 for name in _RATES)
 
 
 class Looks:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from agent.detect import judge
-from agent.detect.looks import ECHO, Look
+from agent.detect.looks import ECHO, Look, tells_of_tokens
 from agent.detect.stall import Stall
 from agent.detect.standing import Standing
 from agent.model import Sample
@@ -52,6 +52,13 @@ class ProgressTracker(Standing):
         if look is not None:
             self._follow(look, sample.timestamp)
         self._judge(sample.timestamp, looked=self.looks.last == sample.timestamp)
+
+    def bridge(self, sample: Sample) -> None:
+        """A stats line is about to be observed. Tokens before a silence of the log and tokens in the line that ends it:
+        the clock was set, the host stood still or lines were lost, and the server worked on."""
+        last = self.points[-1] if self.points else None
+        if last is not None and last.progress and self.stall is None and tells_of_tokens(sample):
+            self.looks.owed = False
 
     def advance(self, timestamp: float) -> None:
         """Event time has reached ``timestamp``: silence may have become evidence."""

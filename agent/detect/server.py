@@ -114,6 +114,8 @@ class ServerDetector:
         """A look at the signals."""
         out = self._reach(sample.timestamp)
         tracker = self._tracker(sample.instance)
+        if sample.source == "log" and sample.instance in self.trackers:
+            self.trackers[sample.instance].bridge(sample)
         restarts, stall = tracker.restarts, tracker.stall
         tracker.observe(sample)
         quiet = tracker.restarts == restarts and tracker.stall is stall

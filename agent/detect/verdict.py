@@ -21,6 +21,9 @@ __all__ = ["NAMELESS", "Verdict", "asked_to_stop", "contradicted", "critical_ver
 
 NAMELESS: Final = frozenset({"silent_stall", "engine_dead", "crash"})
 """Failures that say that something stopped, not why: any cause replaces them."""
+_NEXT_LOOK: Final = 1.5
+"""Intervals after a look by which the next one is there."""
+_LONGEST_WAIT: Final = 20.0
 _CAUSE_WITHIN: Final = 60.0
 """Seconds before the end of an engine in which an error is taken for its cause."""
 
@@ -51,13 +54,14 @@ def contradicted(match: Match, tracker: ProgressTracker) -> bool:
     """Did work demonstrably go on after the lines said that it would not?
 
     A look shows what was done since the look before, so it only counts when that one, too, came after the last line;
-    and one look is not enough, since clocks of log and metrics may differ by a few seconds."""
-    later = 0
+    and one look at a page is not enough, since clocks of log and metrics may differ by a few seconds. The log's own
+    stats lines have the clock of the line that they speak against."""
+    enough, later = (1 if tracker.last_metrics is None else 2), 0
     for point in reversed(tracker.points):
         if point.timestamp - point.step <= match.last + CLOCKS:
             break
         later += point.progress
-    return later >= 2
+    return later >= enough
 
 
 def asked_to_stop(match: Match, tracker: ProgressTracker) -> bool:
@@ -150,6 +154,9 @@ def _by_lines(named: list[Match], tracker: ProgressTracker, now: float) -> Verdi
         watched = look is not None and look.timestamp > match.last and (look.in_flight or 0.0) > 0
         if dead or (match.terminal and not watched):
             ripe = max(match.decided, match.last + match.rule.for_seconds)
+            if look is not None and look.progress and look.timestamp > match.last:
+                # That work may have been done before the line: the next look tells.
+                ripe = max(ripe, look.timestamp + _NEXT_LOOK * min(tracker.looks.interval, _LONGEST_WAIT))
             due = ripe if due is None else min(due, ripe)
             died = died or dead
             proofs.append(match)

@@ -33,6 +33,7 @@ _LETTERS: Final = {
     "V": "DEBUG",
     "T": "TRACE",
 }
+_JSON_TIMES: Final = (TimeFormat("iso8601"), TimeFormat("epoch"))
 _NAMES: Final = {number: name for name, number in SEVERITY_NUMBER.items() if number}
 
 
@@ -112,10 +113,15 @@ class Decoder:
             formats = table.json if own else (*table.json, *table.other_json)
             item = _json_object(text) if formats else None
             if item is not None:
-                for compiled in formats:
-                    header = _decode_json(compiled, item, context)
-                    if header is not None:
+                headers = (_decode_json(compiled, item, context) for compiled in formats)
+                untimed = None
+                for header in headers:
+                    # Most formats know a key "message"; the one that also finds the time is the right one.
+                    if header is not None and header.time is not None:
                         return header
+                    untimed = untimed or header
+                if untimed is not None:
+                    return untimed
         for compiled in table.own.get(first) or table.own[""]:
             header = _decode_text(compiled, text, context)
             if header is not None:
@@ -262,19 +268,30 @@ def _decode_json(compiled: _Format, item: Mapping[str, Any], context: TimeContex
     # A traceback logged beside the message is part of the record; some write the text "None" where there is none.
     trace = values.pop("exception", None)
     body = f"{message}\n{trace}" if trace and trace != "None" else message
-    time = compiled.time.parse(stamp, context) if stamp and compiled.time is not None else None
-    full = time is not None and compiled.time is not None and compiled.time.is_full
+    time, full = _json_time(compiled, stamp, context)
     name, number, attributes = _describe(compiled, severity, values)
     return Header(compiled.engine, compiled.name, body, time, full, name, number, attributes, is_json=True)
 
 
+def _json_time(compiled: _Format, stamp: str | None, context: TimeContext) -> tuple[float | None, bool]:
+    """The time, and whether it tells year and date. Logging libraries choose how to write it, whatever the engine."""
+    if not stamp or compiled.time is None:
+        return None, False
+    for known in (compiled.time, *_JSON_TIMES):
+        time = known.parse(stamp, context)
+        if time is not None:
+            return time, known.is_full
+    return None, False
+
+
 def _member(item: Mapping[str, Any], path: str) -> str | None:
-    """The value under a key or a dotted path of keys, as text."""
-    value: Any = item.get(path)
-    if value is None and "." in path:
-        value = item
-        for key in path.split("."):
-            value = value.get(key) if isinstance(value, dict) else None
-    if value is None:
-        return None
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    """The value under a key or a dotted path of keys, as text; of several (``a|b``) the first that is there."""
+    for key in path.split("|"):
+        value: Any = item.get(key)
+        if value is None and "." in key:
+            value = item
+            for part in key.split("."):
+                value = value.get(part) if isinstance(value, dict) else None
+        if value is not None:
+            return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return None

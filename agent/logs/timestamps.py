@@ -26,6 +26,7 @@ TIME_KINDS: Final = ("iso8601", "epoch", "epoch_ms", "uptime")
 
 _DAY: Final = 86_400.0
 _QUARTER: Final = 900.0
+_FOLD_BACK: Final = 600.0  # lines of several processes are out of order by seconds, a clock is turned by an hour
 _ZONE_SLACK: Final = 120.0  # an envelope is written within this of the line, or the difference means nothing
 _MONTH_NAMES: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MONTHS: Final = {name: number for number, name in enumerate(_MONTH_NAMES, 1)}
@@ -159,7 +160,11 @@ class TimeFormat:
             if len(self._cache) >= 4096:
                 self._cache.clear()
             self._cache[key] = found
-        return found if context.near is None or self._zoned(text) else _in_envelope_zone(found, context.near)
+        if context.near is not None:
+            return found if self._zoned(text) else _in_envelope_zone(found, context.near)
+        if context.zone_number and context.previous is not None and found < context.previous - _FOLD_BACK:
+            return found if self._zoned(text) else _second_time(found, context)
+        return found
 
     def _zoned(self, text: str) -> bool:
         if self.pattern == "iso8601":
@@ -335,6 +340,14 @@ def _nearest_day(clock: tuple[int, int, int], offset: int | None, context: TimeC
     if base is None:
         return None
     return min((base + shift for shift in (-_DAY, 0.0, _DAY)), key=lambda stamp: abs(stamp - around))
+
+
+def _second_time(stamp: float, context: TimeContext) -> float:
+    """In the hour that clocks show twice, a stamp that falls back is of the second time round."""
+    civil = datetime.fromtimestamp(stamp, context.zone)
+    later = civil.replace(fold=1).timestamp()
+    assert context.previous is not None, "asked only where time fell back"
+    return later if later > stamp and later >= context.previous - _FOLD_BACK else stamp
 
 
 def _in_envelope_zone(stamp: float, near: float | None) -> float:
