@@ -8,7 +8,6 @@ the thread ends. It is a plain daemon thread: nothing waits for it, nothing rest
 
 from __future__ import annotations
 
-import ctypes
 import os
 import queue
 import signal
@@ -101,7 +100,7 @@ class Engine:
         self.door = threading.Lock()  # many front-end threads come in at once
         self.down = ""  # why the engine is known not to serve
         self.crash: dict[str, object] = {}
-        self.stopping = False
+        self.stopping = self.killed = False
         self.thread = threading.Thread(target=self._event_loop_wrapper, daemon=True)
 
     @property
@@ -121,10 +120,8 @@ class Engine:
         self.thread.start()
 
     def kill(self) -> None:
-        """End the loop thread without a word, as the death of an engine's process would."""
-        ident = self.thread.ident
-        if ident is not None:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(SystemExit))
+        """End the loop thread without a word, as the death of an engine's process would, before its next step."""
+        self.killed = True
         self.inbox.put(None)
 
     def stop(self) -> None:
@@ -169,6 +166,8 @@ class Engine:
     def _executor_loop(self) -> None:
         while not self.stopping:
             fetched = self._fetch_new_requests()
+            if self.killed:
+                raise SystemExit  # no handler of ours catches it, and the threading module prints nothing
             if not any(self.scheduler.requests()):
                 continue
             started = self.clock()

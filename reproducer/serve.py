@@ -6,8 +6,8 @@ import argparse
 import json
 import os
 import signal
+import socket
 import sys
-import threading
 from pathlib import Path
 
 from .options import config_from
@@ -43,20 +43,32 @@ def serve(options: argparse.Namespace) -> int:
     server = Server(
         built.engine, built.voice, host=options.host, port=options.port, device=lambda: device_report(built)
     )
-    over = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: over.set())
-    signal.signal(signal.SIGUSR1, lambda *_: built.engine.kill())
+    numbers = _listen()
     server.start()
     if options.memory_margin is not None:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         _limit_memory(pages * os.sysconf("SC_PAGE_SIZE") + (options.memory_margin << 20))
     if options.announce:
         _announce(options.announce, {"url": server.url, "metrics_url": server.metrics_url, "pid": os.getpid()})
-    over.wait()
+    while numbers.recv(1)[0] == signal.SIGUSR1:
+        built.engine.kill()
     server.stop()
     sys.stdout.flush()
     os._exit(1 if built.engine.down else 0)  # connections that wait for a dead loop would hold an ordinary exit
+
+
+def _listen() -> socket.socket:
+    """Where the numbers of signals can be read from now on.
+
+    The kernel may hand a signal to any thread, after a SIGCONT above all. Python would run a handler in the main thread
+    only, which would sleep on; so what wakes it is a byte (https://docs.python.org/3/library/signal.html).
+    """
+    ear, mouth = socket.socketpair()
+    mouth.setblocking(False)
+    signal.set_wakeup_fd(mouth.detach())
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda *_: None)
+    return ear
 
 
 def _announce(path: Path, where: dict[str, object]) -> None:

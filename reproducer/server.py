@@ -59,7 +59,7 @@ class Server:
 
     def start(self) -> None:
         self.engine.start()
-        threading.Thread(target=self.httpd.serve_forever, daemon=True).start()
+        threading.Thread(target=self.httpd.serve_forever, args=(0.1,), daemon=True).start()
         threading.Thread(target=self._timer, daemon=True).start()
         self.voice.ready(str(self.host), self.port)
 

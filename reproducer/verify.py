@@ -8,7 +8,9 @@ and in requests at once. Two watchers may stop it: wedgewatch itself, run beside
 from __future__ import annotations
 
 import json
+import os
 import queue
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from .load import Load, post_json
@@ -70,20 +73,42 @@ class Verdict:
 
 
 class Daemon:
-    """wedgewatch in a process of its own, observing only; what it says of the server comes out of :meth:`sign`."""
+    """wedgewatch in a process of its own, observing only; what it says of the server comes out of :meth:`sign`.
 
-    def __init__(self, arguments: Sequence[str]) -> None:
+    It is there when the constructor returns: a load that begins before somebody watches would prove little. Raises
+    RuntimeError with wedgewatch's own words when it does not start.
+    """
+
+    def __init__(self, arguments: Sequence[str], *, patience: float = 120.0) -> None:
         self.scratch = tempfile.TemporaryDirectory()
         self.lines: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.alerts: list[dict[str, Any]] = []
-        self.process = subprocess.Popen(
-            [sys.executable, *_RUN, self.scratch.name, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            stdin=subprocess.DEVNULL,
-        )
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
+        folder = Path(self.scratch.name)
+        self.words = folder / "stderr"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready, self.words.open("wb") as words:
+            ready.bind(str(folder / "ready"))  # the notify protocol of systemd: one datagram when it watches
+            ready.settimeout(0.2)
+            self.process = subprocess.Popen(
+                [sys.executable, *_RUN, str(folder / "state"), *arguments],
+                stdout=subprocess.PIPE,
+                stderr=words,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "NOTIFY_SOCKET": str(folder / "ready")},
+            )
+            self.reader = threading.Thread(target=self._read, daemon=True)
+            self.reader.start()
+            self._await(ready, time.monotonic() + patience)
+
+    def _await(self, ready: socket.socket, end: float) -> None:
+        while self.process.poll() is None and time.monotonic() < end:
+            try:
+                if b"READY=1" in ready.recv(4096):
+                    return
+            except TimeoutError:
+                continue
+        said = self.words.read_text(errors="replace").strip()[-1000:]
+        self.stop()
+        raise RuntimeError(f"wedgewatch did not start, so nobody would watch; it says: {said or 'nothing'}")
 
     def sign(self) -> str:
         """The first critical alert, pending or firing; empty while there is none."""

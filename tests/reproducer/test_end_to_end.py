@@ -35,7 +35,7 @@ def test_a_fingerprint_of_the_assertion(tmp_path: Path, cache: Path) -> None:
         config,
         tmp_path,
         serve_arguments=words("draft", cache),
-        levels=(4, 26),
+        levels=(4, *[26] * 30),  # one level after the other, until it wedges
         level_seconds=8,
         after_seconds=4,
         interval=0.5,
@@ -46,7 +46,7 @@ def test_a_fingerprint_of_the_assertion(tmp_path: Path, cache: Path) -> None:
     assert wedge["users"] == 26
     assert wedge["http_after"] == {"/health": 200, "/v1/models": 200}
     assert (wedge["completed_since"], wedge["accepted_since"] > 0) == (0, True)
-    assert result["completed"] > 10
+    assert result["completed"] > 0
     assert result["device"]["device"] in ("cpu", "cuda")
     assert result["predicted"]["low"] == 17
     saved = json.loads((tmp_path / "result.json").read_text())
@@ -69,7 +69,7 @@ def test_a_fingerprint_of_the_assertion(tmp_path: Path, cache: Path) -> None:
 def test_a_deadlock_a_restart_and_the_same_load_again(tmp_path: Path, cache: Path) -> None:
     config = preset("deadlock")
     for attempt in ("first", "second"):
-        outcome = run_live(config, 18, 3, seconds=40, folder=tmp_path / attempt, extra=("--cache", str(cache)))
+        outcome = run_live(config, 18, 3, seconds=300, folder=tmp_path / attempt, extra=("--cache", str(cache)))
         assert outcome.wedged == "deadlock"
         assert outcome.completed > 0
         log = (tmp_path / attempt / "server.log").read_text()
@@ -83,24 +83,28 @@ def test_the_process_that_ends_itself(tmp_path: Path, cache: Path) -> None:
         load = Load(server.url, max_total=384)
         load.closed(Population(), 26)
         assert server.process is not None
-        assert server.process.wait(timeout=60) == 1
+        assert server.process.wait(timeout=300) == 1
         load.stop()
     assert "[E] Fatal error detected, initiating shutdown: Sampling failed" in (tmp_path / "server.log").read_text()
+
+
+def health(server: ServeProcess, wanted: int, patience: float = 300.0) -> None:
+    """Wait until ``/health`` says that."""
+    end = time.monotonic() + patience
+    while (said := server.get("/health", timeout=2.0)[0]) != wanted:
+        assert time.monotonic() < end, f"/health says {said}, not {wanted}"
+        time.sleep(0.1)
 
 
 def test_a_killed_loop_and_a_stopped_process(tmp_path: Path, cache: Path) -> None:
     with ServeProcess(tmp_path, words("preempt", cache)) as server:
         assert {family.name for family in read_text(server.page())} >= {"vllm:num_requests_running"}
         server.signal(signal.SIGSTOP)
-        assert server.get("/health", timeout=1.0)[0] == 0
+        health(server, 0)
         server.signal(signal.SIGCONT)
-        assert server.get("/health", timeout=60.0)[0] == 200
+        health(server, 200)
         server.signal(signal.SIGUSR1)
-        assert server.process is not None
-        end = time.monotonic() + 120
-        while server.get("/health", timeout=5.0)[0] != 503:
-            assert time.monotonic() < end, "the front end never noticed"
-            time.sleep(0.1)
+        health(server, 503)
         assert "died unexpectedly" in (tmp_path / "server.log").read_text()
 
 
