@@ -186,7 +186,11 @@ class Pipeline:
     def _paced(self, stats: StatsLine, record: LogRecord) -> Sample | None:
         """Engines print up to hundreds of such lines a second; the first few of a second say what all of them say."""
         instance = self._stats.speaker(stats, record) if stats.instance else record.attributes.get("rank", "")
-        key = (record.server, stats.name, f"{instance}/{record.attributes.get('container', '')}")
+        key = (
+            record.server,
+            stats.name,
+            f"{instance}/{record.attributes.get('container', '')}/{record.attributes.get('pid', '')}",
+        )
         second = int(record.timestamp)
         last, count = self._pace.get(key, (0, 0))
         if second == last and count >= PACE:
@@ -196,8 +200,10 @@ class Pipeline:
         return None if sample is None else self._told_apart(sample, record)
 
     def _told_apart(self, sample: Sample, record: LogRecord) -> Sample:
-        """Two containers behind one file both call themselves engine 0: the second is known by its container's name."""
-        writer = "/".join(record.attributes[name] for name in _WRITERS if name in record.attributes)
+        """Two containers (or replicas of Ray Serve) behind one file both call themselves engine 0: the second is known
+        by its writer's name."""
+        names = _WRITERS if self.detectors[record.server].engine != "ray_serve" else (*_WRITERS, "process", "pid")
+        writer = "/".join(record.attributes[name] for name in names if name in record.attributes)
         if not writer:
             return sample
         writers = self._writers.setdefault(record.server, [])

@@ -50,6 +50,8 @@ class Peeled:
 # --- whole blocks -------------------------------------------------------------------------------------------
 
 _ANSI: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])?")
+_SPELLED: Final = re.compile(rb"(?:#033|\^\[|\\u001[bB]|\\x1[bB]|\\033|\\e)\[[0-9;]{0,16}m")
+"""Colours whose escape character a syslog daemon, a pager or an exporter wrote out."""
 _CR_ENDS: Final = re.compile(rb"\r+(?=\n|\Z)")
 _OVERWRITTEN: Final = re.compile(rb"[^\n]*\r")
 _DOCKER_PLAIN: Final = re.compile(
@@ -72,6 +74,8 @@ def normalise(block: bytes, *, unwrap_json: bool = True, shipped: Shipped | None
         block = _unwrap_json(block, shipped)
     if b"\x1b" in block:
         block = _ANSI.sub(b"", block)
+    if b"[0m" in block or b"[39m" in block:
+        block = _SPELLED.sub(b"", block)
     if b"\r" in block:
         # What a carriage return overwrites was a state of a progress bar, never a message.
         block = _OVERWRITTEN.sub(b"", _CR_ENDS.sub(b"", block))
