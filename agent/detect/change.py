@@ -128,7 +128,9 @@ class SignalMemory:
         marked = abs(moved("progress_mark")) > 0 or moved("prompt_tokens_pending") < 0
         signs = {name for name in COUNTERS if name in grown}
         self._moved |= signs
-        self._falls = 0 if signs or marked else self._falls + (kv < -1e-9)
+        # Where nothing is counted at all, the pool is the only sign there is, and it rises and falls in health too.
+        counts = any(name in values for name in COUNTERS) or "progress_mark" in values
+        self._falls = 0 if signs or marked or not counts else self._falls + (kv < -1e-9)
         if abs(kv) > 1e-9:
             self._moved.add("kv_cache_usage_ratio")
         return Change(

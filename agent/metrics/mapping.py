@@ -103,7 +103,7 @@ class SignalMapper:
         """One sample for each replica; values that belong to the page as a whole go to the only replica, or to a
         sample with ``instance`` ``""`` where there are several."""
         index = _Index(page)
-        by_instance = self._signals(index)
+        by_instance = _one_if_shared(self._signals(index))
         generic, is_up = self._generic(index)
         if not is_up:
             return [Sample(timestamp, server, "metrics", {}, ok=False, error="http: `up` is 0, the scrape had failed")]
@@ -162,6 +162,21 @@ def _instance_order(name: str) -> tuple[tuple[int, str], ...]:
 class _Index:
     """The series of a page by plain name, the same series twice counted once (the first, as Prometheus does)."""
 
+def _one_if_shared(by_instance: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Replicas with gauges of their own whose work is counted for all of them together cannot be told apart: of each
+    it would be said that nothing comes of its work."""
+    counted = by_instance.get("", {}).keys() & _COUNTS_WORK
+    if not counted or any(values.keys() & _SHOWS_WORK for name, values in by_instance.items() if name):
+        return by_instance
+    whole: dict[str, float] = {}
+    for values in by_instance.values():
+        for signal, value in values.items():
+            known = whole.get(signal)
+            together = max if signal in _SHARES else float.__add__
+            whole[signal] = value if known is None else together(float(known), float(value))
+    return {"": whole}
+
+
     def __init__(self, page: Page) -> None:
         self.page = page
         self._by_name: dict[str, list[Series]] = {}
@@ -198,6 +213,12 @@ class _Source:
     source: MetricSource
     names: tuple[str, ...]
     where: tuple[tuple[str, bool, frozenset[str]], ...]
+_COUNTS_WORK: Final = frozenset({"generation_tokens_total", "prompt_tokens_total", "requests_finished_total"})
+_SHOWS_WORK: Final = _COUNTS_WORK | {"iterations_total", "progress_mark"}
+_SHARES: Final = frozenset({"kv_cache_usage_ratio", "kv_cache_capacity_tokens", "max_model_len_tokens", "sleeping"})
+"""Of replicas that are looked at as one, the highest; all else is added up."""
+
+
     per: _Source | None
     plus: tuple[_Source, ...] = ()
 
