@@ -154,7 +154,8 @@ class Sample:
     ``probe``: what this line tells proves no work (a health probe's batch). ``origin`` names the stats line it came
     from. ``repeats`` counts how many looks before this one brought the very same page, byte for byte. ``clocked``: the
     page also counts the CPU time of its process, or bears stamps, and so moves on with every read; then a row of
-    repeats means a frozen exporter or a cache in between, and is no evidence of a stall.
+    repeats means a frozen exporter or a cache in between, and is no evidence of a stall. ``builds``: what the page says
+    of version and flags, by the name of the metric.
     """
 
     timestamp: float
@@ -168,6 +169,7 @@ class Sample:
     origin: str = ""
     repeats: int = 0
     clocked: bool = False
+    builds: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

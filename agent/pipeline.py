@@ -7,6 +7,7 @@ server.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
@@ -45,7 +46,7 @@ class ServerSpec:
 class _Role:
     """What a condition is for."""
 
-    kind: str  # stage, absent, lifecycle, stats, fact, detect
+    kind: str  # stage, absent, lifecycle, stats, fact, build, detect
     engine: str = ""
     rule: int = 0
     stage: int = 0
@@ -117,6 +118,9 @@ class Pipeline:
             for number, fact in enumerate(dialect.facts):
                 condition = Condition(any=(Matcher("regex", fact.regex),))
                 self._register(condition, _Role("fact", engine=name, number=number))
+            for number, build in enumerate(dialect.builds):
+                condition = Condition(any=(Matcher("regex", build.regex),))
+                self._register(condition, _Role("build", engine=name, number=number))
             for condition in dialect.detect_lines:
                 self._register(condition, _Role("detect", engine=name))
 
@@ -150,6 +154,12 @@ class Pipeline:
                 absent.add(role.rule)
             elif role.kind == "detect":
                 detector.recognise(role.engine)
+            elif role.kind == "build":
+                if role.engine == detector.engine or detector.engine in HOSTS:
+                    build = self.ruleset.dialects[role.engine].builds[role.number]
+                    text = hit.fields.get("value", "")
+                    text = re.sub(build.ignore, "", text) if build.ignore else text
+                    detector.on_build(f"{role.engine} {build.name}", text, record.timestamp)
             elif role.kind == "lifecycle":
                 if (role.engine == detector.engine or detector.engine in HOSTS) and role.state not in phases:
                     phases.append(role.state)
@@ -233,6 +243,12 @@ class Pipeline:
         detector.recognise(engine)
         return detector.on_sample(sample)
 
+    def clock_set(self) -> None:
+        """The clock was set, or the host stood still: that nobody said anything in that time is no evidence."""
+        for detector in self.detectors.values():
+            for tracker in detector.trackers.values():
+                tracker.ended()
+
     def advance(self, timestamp: float, server: str | None = None) -> list[Alert]:
         """Event time has reached ``timestamp`` (for one server or all)."""
         out: list[Alert] = []
@@ -243,12 +259,6 @@ class Pipeline:
 
     def finish(self, until: float | None = None) -> list[Alert]:
         """End of input; see :meth:`ServerDetector.finish`."""
-    def clock_set(self) -> None:
-        """The clock was set, or the host stood still: that nobody said anything in that time is no evidence."""
-        for detector in self.detectors.values():
-            for tracker in detector.trackers.values():
-                tracker.ended()
-
         out: list[Alert] = []
         for detector in self.detectors.values():
             out += detector.finish(until)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from agent.detect.alerts import Finding, LiveAlert
+from agent.detect.builds import Builds
 from agent.detect.context import Explainer
 from agent.detect.deadline import ProgressLimits
 from agent.detect.fingerprint import FingerprintMatcher, Match
@@ -56,6 +57,7 @@ class ServerDetector:
         self.trackers: dict[str, ProgressTracker] = {}
         self.signals = SignalStore(name)
         self.ledger = OnsetLedger()
+        self._builds = Builds()
         self.explainer = Explainer(self._load_report)
         self._rules = tuple(rules)
         self._matchers = {
@@ -112,10 +114,10 @@ class ServerDetector:
 
     def on_sample(self, sample: Sample) -> list[Alert]:
         """A look at the signals."""
-        out = self._reach(sample.timestamp)
-        tracker = self._tracker(sample.instance)
         if sample.source == "log" and sample.instance in self.trackers:
             self.trackers[sample.instance].bridge(sample)
+        out = self._reach(sample.timestamp)
+        tracker = self._tracker(sample.instance)
         restarts, stall = tracker.restarts, tracker.stall
         tracker.observe(sample)
         quiet = tracker.restarts == restarts and tracker.stall is stall
@@ -125,6 +127,8 @@ class ServerDetector:
         if tracker.restarts != restarts:
             self._restarted()
             self.ledger.restart(sample.timestamp)
+        for name, text in sample.builds.items():
+            self.on_build(name, text, sample.timestamp)
         self._note_load(sample, tracker)
         return out + self._judge(self.now)
 
@@ -137,6 +141,11 @@ class ServerDetector:
             tracker.fact(values)
         self.signals.facts(values, timestamp)
         return out + self._judge(self.now)
+
+    def on_build(self, name: str, text: str, timestamp: float) -> None:
+        """A line or a metric says which version or flags run; ``name`` tells which of them."""
+        if text and self._builds.see(name, text, timestamp):
+            self.ledger.change(timestamp)
 
     def on_lifecycle(self, state: str, timestamp: float, instance: str = "") -> list[Alert]:
         """A line told of a phase of the server's life."""
@@ -438,6 +447,7 @@ class ServerDetector:
             "incidents": {key: live.snapshot() for key, live in self._incidents.items()},
             "incident_restarts": dict(self._incident_restarts),
             "warnings": self._warnings.snapshot(names),
+            "builds": self._builds.snapshot(),
         }
 
     def restore(self, data: Mapping[str, Any]) -> None:
@@ -457,6 +467,7 @@ class ServerDetector:
             live.restore(value)
         self._incident_restarts.update(data.get("incident_restarts", {}))
         self._warnings.restore(data.get("warnings", []), by_name)
+        self._builds.restore(data.get("builds", {}))
 
 
 _V = TypeVar("_V")

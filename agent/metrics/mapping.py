@@ -105,6 +105,7 @@ class SignalMapper:
         index = _Index(page)
         by_instance = _one_if_shared(self._signals(index))
         generic, is_up = self._generic(index)
+        builds = self._readers[self._recognised].builds(index) if self._recognised else {}
         if not is_up:
             return [Sample(timestamp, server, "metrics", {}, ok=False, error="http: `up` is 0, the scrape had failed")]
         instances = sorted((name for name in by_instance if name), key=_instance_order)
@@ -118,7 +119,13 @@ class SignalMapper:
                 instances.insert(0, "")
         return [
             Sample(
-                timestamp, server, "metrics", {**generic, **by_instance.get(name, {})}, instance=name, repeats=repeats
+                timestamp,
+                server,
+                "metrics",
+                {**generic, **by_instance.get(name, {})},
+                instance=name,
+                repeats=repeats,
+                builds=builds,
             )
             for name in instances
         ]
@@ -155,13 +162,6 @@ class SignalMapper:
         return values, not up or min(up) > 0
 
 
-def _instance_order(name: str) -> tuple[tuple[int, str], ...]:
-    return tuple((int(part), "") if part.isdecimal() else (1 << 62, part) for part in name.split("/"))
-
-
-class _Index:
-    """The series of a page by plain name, the same series twice counted once (the first, as Prometheus does)."""
-
 def _one_if_shared(by_instance: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
     """Replicas with gauges of their own whose work is counted for all of them together cannot be told apart: of each
     it would be said that nothing comes of its work."""
@@ -176,6 +176,13 @@ def _one_if_shared(by_instance: dict[str, dict[str, float]]) -> dict[str, dict[s
             whole[signal] = value if known is None else together(float(known), float(value))
     return {"": whole}
 
+
+def _instance_order(name: str) -> tuple[tuple[int, str], ...]:
+    return tuple((int(part), "") if part.isdecimal() else (1 << 62, part) for part in name.split("/"))
+
+
+class _Index:
+    """The series of a page by plain name, the same series twice counted once (the first, as Prometheus does)."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -206,6 +213,12 @@ def _one_if_shared(by_instance: dict[str, dict[str, float]]) -> dict[str, dict[s
         return part in ("count", "sum") and families.get(base) in ("histogram", "summary")
 
 
+_COUNTS_WORK: Final = frozenset({"generation_tokens_total", "prompt_tokens_total", "requests_finished_total"})
+_SHOWS_WORK: Final = _COUNTS_WORK | {"iterations_total", "progress_mark"}
+_SHARES: Final = frozenset({"kv_cache_usage_ratio", "kv_cache_capacity_tokens", "max_model_len_tokens", "sleeping"})
+"""Of replicas that are looked at as one, the highest; all else is added up."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Source:
     """A :class:`MetricSource` made ready: names in plain form, label tests compiled."""
@@ -213,12 +226,6 @@ class _Source:
     source: MetricSource
     names: tuple[str, ...]
     where: tuple[tuple[str, bool, frozenset[str]], ...]
-_COUNTS_WORK: Final = frozenset({"generation_tokens_total", "prompt_tokens_total", "requests_finished_total"})
-_SHOWS_WORK: Final = _COUNTS_WORK | {"iterations_total", "progress_mark"}
-_SHARES: Final = frozenset({"kv_cache_usage_ratio", "kv_cache_capacity_tokens", "max_model_len_tokens", "sleeping"})
-"""Of replicas that are looked at as one, the highest; all else is added up."""
-
-
     per: _Source | None
     plus: tuple[_Source, ...] = ()
 
@@ -277,10 +284,23 @@ class _DialectReader:
             signal: tuple(_Source.of(source) for source in sources) for signal, sources in metrics.signals.items()
         }
         sources = [source for all_of in self._signals.values() for source in all_of]
-        self.names = frozenset(name for source in sources for name in source.every_name)
+        self._builds = {plain_name(name): frozenset(ignored) for name, ignored in metrics.builds.items()}
+        self.names = frozenset(name for source in sources for name in source.every_name) | self._builds.keys()
 
     def owns(self, index: _Index) -> bool:
         return any(name.startswith(self.prefixes) for name in index.names()) if self.prefixes else False
+
+    def builds(self, index: _Index) -> dict[str, str]:
+        """What the page says of version and flags: the labels of each such metric, in an order of their own."""
+        found = {}
+        for name, ignored in self._builds.items():
+            telling = {
+                ",".join(f"{label}={text}" for label, text in sorted(series.labels.items()) if label not in ignored)
+                for series in index.series(name)
+            }
+            if telling and name not in index.page.suspect and not index.page.cut:
+                found[name] = "\n".join(sorted(telling))
+        return found
 
     def read(self, index: _Index) -> dict[str, dict[str, float]]:
         """Instance -> signal -> value."""

@@ -42,6 +42,7 @@ _KINDS: Final[tuple[type, ...]] = (
     model.MetricMap,
     model.Dialect,
     model.RuleSet,
+    model.Build,
 )
 _FIELDS: Final = {kind: tuple(item.name for item in fields(kind)) for kind in _KINDS}
 _NUMBER: Final = {kind: number for number, kind in enumerate(_KINDS)}

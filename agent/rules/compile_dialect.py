@@ -9,6 +9,7 @@ from agent.model import SIGNALS
 from agent.rules.compile import Compiler
 from agent.rules.dialect_spec import DialectFile, FormatSpec, MetricSpec, StatsFieldSpec, StatsSpec
 from agent.rules.model import (
+    Build,
     Dialect,
     Fact,
     Lifecycle,
@@ -53,6 +54,7 @@ def compile_dialect(bound: Bound[DialectFile], *, verify: bool = True) -> Dialec
         stats=tuple(_stats(compiler, item) for item in spec.stats),
         metrics=_metrics(compiler, spec),
         sources=spec.sources,
+        builds=_builds(compiler, spec),
         position=bound.position(spec),
     )
 
@@ -103,6 +105,16 @@ def _facts(compiler: Compiler, spec: DialectFile) -> tuple[Fact, ...]:
         compiler.regex(item, "regex", text=item.regex, needs="value")
         facts.append(Fact(item.signal, item.regex, item.scale, compiler.bound.position(item)))
     return tuple(facts)
+
+
+def _builds(compiler: Compiler, spec: DialectFile) -> tuple[Build, ...]:
+    builds = []
+    for item in spec.builds:
+        compiler.regex(item, "regex", text=item.regex, needs="value")
+        if item.ignore:
+            compiler.regex(item, "ignore", text=item.ignore)
+        builds.append(Build(item.name, item.regex, item.ignore, compiler.bound.position(item)))
+    return tuple(builds)
 
 
 def _stats(compiler: Compiler, spec: StatsSpec) -> StatsLine:
@@ -171,7 +183,10 @@ def _metrics(compiler: Compiler, spec: DialectFile) -> MetricMap:
                     bound.fault(where, f"'{name[:60]}' is no metric name; labels belong into 'where'")
             sources.append(source)
         signals[signal] = tuple(sources)
-    return MetricMap(spec.metrics.path, spec.metrics.instance_labels, signals)
+    for name in spec.metrics.builds:
+        if not _METRIC.fullmatch(name):
+            bound.fault(bound.key_position(spec.metrics, "builds", name), f"'{name[:60]}' is no metric name")
+    return MetricMap(spec.metrics.path, spec.metrics.instance_labels, signals, dict(spec.metrics.builds))
 
 
 def _known_signal(compiler: Compiler, owner: object, path: str, signal: str) -> None:

@@ -11,6 +11,7 @@ from agent.rules.conditions import SEVERITIES, ItemSpec, key
 
 __all__ = [
     "ENGINES",
+    "BuildSpec",
     "DetectSpec",
     "DialectFile",
     "FactSpec",
@@ -102,6 +103,15 @@ class FactSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class BuildSpec:
+    """A line that says which version or flags run."""
+
+    name: str = field(metadata=key(doc="What it tells: version, flags.", nonempty=True))
+    regex: str = field(metadata=key(doc="With a group 'value'.", nonempty=True))
+    ignore: str = field(default="", metadata=key(doc="Regex of what differs at each start and says nothing."))
+
+
+@dataclass(frozen=True, slots=True)
 class StatsFieldSpec:
     """Where a stats line holds a signal."""
 
@@ -150,6 +160,10 @@ class MetricsSpec:
     signals: Mapping[str, str | MetricSpec | tuple[str | MetricSpec, ...]] = field(
         default_factory=dict, metadata=key(doc="Signal -> metric, or several in order of preference.")
     )
+    builds: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict,
+        metadata=key(doc="Metric whose labels say which version or flags run -> labels of it that do not."),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,5 +178,6 @@ class DialectFile:
     untrusted: tuple[ItemSpec, ...] = field(default=(), metadata=key(doc="Lines that quote users' text."))
     lifecycle: tuple[LifecycleSpec, ...] = field(default=(), metadata=key(doc="Lines that tell the phase."))
     facts: tuple[FactSpec, ...] = field(default=(), metadata=key(doc="Numbers of the start block."))
+    builds: tuple[BuildSpec, ...] = field(default=(), metadata=key(doc="Lines that tell version and flags."))
     stats: tuple[StatsSpec, ...] = field(default=(), metadata=key(doc="The engine's own periodic reports."))
     metrics: MetricsSpec = field(default_factory=MetricsSpec, metadata=key(doc="Metric names -> signals."))

@@ -13,6 +13,7 @@ from typing import Literal
 from agent.model import Position
 
 __all__ = [
+    "Build",
     "Condition",
     "Dialect",
     "Fact",
@@ -167,6 +168,17 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
+class Build:
+    """A line that says which version or flags run: another text in ``(?P<value>)`` than at the start before it is a
+    change. What ``ignore`` finds in it (a random seed, a port) is left out."""
+
+    name: str
+    regex: str
+    ignore: str = ""
+    position: Position = field(default=Position(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ValueTest:
     """``signal op number``, for example ``scheduled_tokens <= 1``."""
 
@@ -226,12 +238,14 @@ class MetricMap:
     """Metric names -> signals. Each signal has sources in order of preference: the first that the page has is read.
 
     Names match with ``:`` and ``_`` taken as equal and with an optional ``ray_`` in front. ``instance_labels`` tell
-    replicas behind one page apart. ``path``: the usual path of the page.
+    replicas behind one page apart. ``path``: the usual path of the page. ``builds``: metrics whose labels say which
+    version or flags run, and the labels of each that do not.
     """
 
     path: str = "/metrics"
     instance_labels: tuple[str, ...] = ()
     signals: Mapping[str, tuple[MetricSource, ...]] = field(default_factory=dict)
+    builds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +263,7 @@ class Dialect:
     stats: tuple[StatsLine, ...] = ()
     metrics: MetricMap = field(default_factory=MetricMap)
     sources: tuple[str, ...] = ()
+    builds: tuple[Build, ...] = ()
     position: Position = field(default=Position(), compare=False)
 
 
