@@ -166,7 +166,8 @@ def _one_if_shared(by_instance: dict[str, dict[str, float]]) -> dict[str, dict[s
     """Replicas with gauges of their own whose work is counted for all of them together cannot be told apart: of each
     it would be said that nothing comes of its work."""
     counted = by_instance.get("", {}).keys() & _COUNTS_WORK
-    if not counted or any(values.keys() & _SHOWS_WORK for name, values in by_instance.items() if name):
+    replicas = [values for name, values in by_instance.items() if name]
+    if not counted or len(replicas) < 2 or any(values.keys() & _SHOWS_WORK for values in replicas):
         return by_instance
     whole: dict[str, float] = {}
     for values in by_instance.values():

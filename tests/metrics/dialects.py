@@ -36,6 +36,7 @@ SGLANG = Dialect(
             "requests_running": (MetricSource("sglang:num_running_reqs"),),
             "requests_waiting": (MetricSource("sglang:num_queue_reqs"),),
             "generation_tokens_total": (MetricSource("sglang:generation_tokens_total"),),
+            "progress_mark": (MetricSource("sglang:gen_throughput"),),
             "kv_cache_usage_ratio": (
                 MetricSource("sglang:token_usage"),
                 MetricSource("sglang:num_used_tokens", per="sglang:max_total_num_tokens"),

@@ -140,12 +140,26 @@ def test_what_belongs_to_the_whole_page_goes_to_the_only_replica_or_apart() -> N
     whole = "sglang:generation_tokens_total 9\n"
     (sample,) = look(f'sglang:num_running_reqs{{dp_rank="0"}} 1\n{whole}')
     assert (sample.instance, sample.values["generation_tokens_total"]) == ("0", 9)
-    samples = look(f'sglang:num_running_reqs{{dp_rank="0"}} 1\nsglang:num_running_reqs{{dp_rank="1"}} 2\n{whole}')
+    marks = 'sglang:gen_throughput{dp_rank="0"} 9.5\nsglang:gen_throughput{dp_rank="1"} 8.5\n'
+    both = 'sglang:num_running_reqs{dp_rank="0"} 1\nsglang:num_running_reqs{dp_rank="1"} 2\n'
+    samples = look(both + marks + whole)
     assert [(sample.instance, sample.values.get("generation_tokens_total")) for sample in samples] == [
         ("", 9),
         ("0", None),
         ("1", None),
     ]
+
+
+def test_replicas_whose_work_is_counted_together_are_looked_at_as_one() -> None:
+    #  each of them would look as if nothing came of its work
+    text = (
+        'sglang:num_running_reqs{dp_rank="0"} 1\nsglang:num_running_reqs{dp_rank="1"} 2\n'
+        'sglang:token_usage{dp_rank="0"} 0.5\nsglang:token_usage{dp_rank="1"} 0.25\n'
+        "sglang:generation_tokens_total 9\n"
+    )
+    (sample,) = look(text)
+    assert sample.instance == ""
+    assert (sample.values["requests_running"], sample.values["kv_cache_usage_ratio"]) == (3, 0.5)
 
 
 def test_tensor_parallel_ranks_of_one_replica_are_not_added_up() -> None:
