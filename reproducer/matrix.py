@@ -177,9 +177,7 @@ def watched(quick: bool, tell: Tell) -> str:
             good = set(warnings) <= set(scenario.warnings)
             right += good and (bool(pages) and set(pages) <= set(scenario.pages) if scenario.pages else not pages)
             delays += [
-                datetime.fromisoformat(alert["fired_at"]).timestamp() - last_step
-                for alert in fired
-                if alert["severity"] == "critical" and scenario.pages
+                _after(alert, last_step) for alert in fired if alert["severity"] == "critical" and scenario.pages
             ]
         delays.sort()
         spent = f"{delays[len(delays) // 2]:.0f} s, {delays[-1]:.0f} s" if delays else "-"
@@ -317,6 +315,11 @@ def _scan(name: str, seed: int, minutes: float = 0.0) -> tuple[list[dict[str, An
         if row["kind"] == "alert" and row["state"] == "firing":
             fired[row["fingerprint"]] = row
     return list(fired.values()), world.died or world.last_step
+
+
+def _after(alert: dict[str, Any], last_step: float) -> float:
+    """Seconds from the last step to the page."""
+    return datetime.fromisoformat(alert["fired_at"]).timestamp() - last_step
 
 
 def _machine() -> str:

@@ -30,8 +30,8 @@ class Scenario:
     minutes: float = 10.0
 
 
-def _profile(profile: str, before: int, after: int, at: float = 120.0) -> Callable[[int], World]:
-    """A few users, and from ``at`` seconds on more than the profile can bear."""
+def _profile(profile: str, before: int, after: int, at: float = 300.0) -> Callable[[int], World]:
+    """A few users for some minutes, and from ``at`` seconds on more than the profile can bear."""
 
     def build(seed: int) -> World:
         config = preset(profile, seed=seed)
@@ -141,10 +141,13 @@ def _engine_dead(seed: int) -> World:
 
 SCENARIOS: Final[dict[str, Scenario]] = {
     "draft": Scenario(_profile("draft", 6, 24), "assertion", ("token_budget_deadlock",), wedges=True),
-    "reuse": Scenario(_profile("reuse", 4, 9), "assertion", ("token_budget_deadlock",), wedges=True),
+    "reuse": Scenario(_profile("reuse", 4, 9, at=120.0), "assertion", ("token_budget_deadlock",), wedges=True),
     "deadlock": Scenario(_profile("deadlock", 6, 18), "hold and wait", ("kv_cache_deadlock",), wedges=True),
     "prefill": Scenario(_profile("prefill", 6, 18), "hold and wait", ("kv_cache_deadlock",), wedges=True),
     "transfer": Scenario(_profile("transfer", 2, 8), "hold and wait", ("transfer_stall",), wedges=True),
+    "deadlock-early": Scenario(
+        _profile("deadlock", 6, 18, at=40.0), "the same in a server's first minute", ("kv_cache_deadlock",), wedges=True
+    ),
     "oversize": Scenario(
         _profile("oversize", 6, 8), "one request", ("request_never_fits",), ("config_risk",), wedges=True
     ),
@@ -165,4 +168,4 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "disconnects": Scenario(_disconnects, "clients leave by the dozen"),
     "slow-start": Scenario(_slow_start, "minutes until it listens", (), ("slow_start",)),
 }
-"""By name. The first six are the profiles, the rest must not be taken for them."""
+"""By name. Those that are named for a profile are its failure, the rest must not be taken for one."""

@@ -235,6 +235,7 @@ class World:
         except Exception:  # noqa: BLE001 - whatever ends the thread is printed as the threading module prints it
             self.died = self.now
             self.voice.raw(f"Exception in thread Thread-1 (_event_loop_wrapper):\n{traceback.format_exc()}")
+        self._answer()  # what was finished before
         while self.engine is engine:
             self.skip()
 

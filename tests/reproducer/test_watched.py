@@ -9,17 +9,18 @@ import pytest
 
 pytest.importorskip("agent.cli", reason="the daemon is not here")
 
-from reproducer.matrix import _scan
+from reproducer.matrix import _after, _scan
 from reproducer.siblings import SCENARIOS
 
 PROFILES = ("draft", "reuse", "deadlock", "prefill", "transfer", "oversize")
+SCRAPE = 5.0  # seconds between two looks
 OTHERS = ("recovered", "idle", "disconnects", "engine-dead", "long-prefill")
 
 
 @pytest.mark.parametrize("name", [*PROFILES, *OTHERS])
 def test_it_is_named_rightly(name: str) -> None:
     scenario = SCENARIOS[name]
-    fired, _ = _scan(name, 3, minutes=5.5)
+    fired, last_step = _scan(name, 3, minutes=7.0 if scenario.wedges else 5.5)
     pages = [alert for alert in fired if alert["severity"] == "critical"]
     assert {alert["failure"] for alert in fired} - set(scenario.pages) <= set(scenario.warnings)
     assert bool(pages) == bool(scenario.pages)
@@ -27,3 +28,6 @@ def test_it_is_named_rightly(name: str) -> None:
         assert alert["failure"] in scenario.pages
         if name in PROFILES:
             assert alert["confidence"] == "confirmed"
+            assert _after(alert, last_step) <= (
+                120 + SCRAPE if name == "oversize" else 30
+            )  # it comes in the first minute
