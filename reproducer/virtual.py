@@ -205,8 +205,8 @@ class World:
             if self.doomed:
                 raise SystemExit
             out = guess(batch)
-            self.last_step = self.now
             self.advance(self.step_seconds + self.token_seconds * scheduler.total_num_tokens)
+            self.last_step = self.now
             return out
 
         return Engine(
