@@ -146,7 +146,7 @@ class Pipeline:
         stages: dict[int, dict[int, Mapping[str, str]]] = {}
         absent: set[int] = set()
         numbers: list[_Role] = []
-        phases: list[str] = []
+        phases: dict[str, str] = {}
         for hit, role in self._roles_of(matched.hits):
             if role.kind == "stage":
                 stages.setdefault(role.rule, {})[role.stage] = hit.fields
@@ -162,13 +162,13 @@ class Pipeline:
                     detector.on_build(f"{role.engine} {build.name}", text, record.timestamp)
             elif role.kind == "lifecycle":
                 if (role.engine == detector.engine or detector.engine in HOSTS) and role.state not in phases:
-                    phases.append(role.state)
+                    phases[role.state] = hit.fields.get("task", "")
             else:
                 numbers.append(role)
         instance = _instance(record.attributes.get("engine_index", ""))
         out: list[Alert] = []
-        for state in phases:
-            out += detector.on_lifecycle(state, record.timestamp, instance)
+        for state, task in phases.items():
+            out += detector.on_lifecycle(state, record.timestamp, instance, task)
         if numbers:
             out += self._on_numbers(detector, record, numbers)
         if stages or absent:

@@ -49,6 +49,8 @@ class ProgressTracker(Standing):
             look = self.looks.page(sample) if sample.source == "metrics" else self.looks.line(sample)
             if sample.source == "log" and ("training_step" in sample.values or self.steps.last is not None):
                 self.steps.report(sample.timestamp)
+            if sample.source == "log" and self.tasks.last is not None:
+                self.tasks.hear(sample.timestamp)
         if look is not None:
             self._follow(look, sample.timestamp)
         self._judge(sample.timestamp, looked=self.looks.last == sample.timestamp)
@@ -68,17 +70,22 @@ class ProgressTracker(Standing):
         """The input ends here: silence after it says nothing."""
         self.looks.owed = False
         self.steps.forget()
+        self.tasks.forget()
 
     def fact(self, values: Mapping[str, float]) -> None:
         """Numbers that the start block printed."""
         self.looks.facts.update(values)
 
-    def mark(self, state: str, timestamp: float) -> None:
+    def mark(self, state: str, timestamp: float, task: str = "") -> None:
         """A line told of a phase (``starting``, ``loading``, ``ready``, ``draining``, ``stopped``, ``sleeping``,
-        ``awake``) or of one event (``progress``, ``aborted``, ``received``)."""
-        if state == "progress":
+        ``awake``) or of one event (``begun``, ``progress``, ``aborted``), of ``task`` where it names one."""
+        if state == "begun":
+            self.tasks.begin(task, timestamp)
+        elif state == "progress":
+            self.tasks.end(task, timestamp)
             self._alive(timestamp)
         elif state == "aborted":
+            self.tasks.end(task, timestamp)
             self.looks.work.logged_aborts += 1
         elif state == "starting":
             if self.phase not in ("starting", ""):
@@ -103,6 +110,7 @@ class ProgressTracker(Standing):
             self.stall = None
         if phase in ("starting", "stopped"):
             self.steps.forget()
+            self.tasks.forget()
         if phase not in _LEAVING:
             self.stopping_since = None
         elif self.phase not in _LEAVING:
@@ -165,6 +173,7 @@ class ProgressTracker(Standing):
             self.restarts += 1
             self.started_at = timestamp
         self._canary_failures, self._canary_since = 0, None
+        self.tasks.forget()
         self.last_progress = self.waiting_since = self.stall = None
         if self.phase in ("draining", "stopped", "sleeping"):
             self._set_phase("ready", timestamp)
@@ -184,6 +193,7 @@ class ProgressTracker(Standing):
             if value is not None:
                 setattr(self, name, value + seconds)
         self.steps.shift(seconds)
+        self.tasks.shift(seconds)
         if self.stall is not None:
             stall = self.stall
             self.stall = replace(stall, since=stall.since + seconds, declared=stall.declared + seconds)
@@ -219,6 +229,10 @@ class ProgressTracker(Standing):
         if due is not None and timestamp >= due:
             if due == self.steps.overdue:
                 return Stall(due - self.steps.patience, due, "silence", self.steps.patience, "silence", certain=False)
+            if due == self._tasks_overdue() and self.tasks.last is not None:
+                wait = self.tasks.patience(self.limits.silence)
+                since = max(self.tasks.last, self.last_progress or 0.0)
+                return Stall(since, due, "silence", wait, "silence", certain=False)
             return Stall(self.onset(), due, "silence", self._silence_limit(), "silence", certain=False)
         if self._canary_failures >= _CANARIES and self._canary_since is not None:
             return Stall(self._canary_since, timestamp, "canary", 0.0, "canary", certain=False)
@@ -230,9 +244,20 @@ class ProgressTracker(Standing):
             return None
         if self.steps.overdue is not None and self.phase not in _QUIET:
             return self.steps.overdue
+        tasks = self._tasks_overdue()
+        if tasks is not None:
+            return tasks
         if not self.looks.owed or self.last_metrics is not None or self.last_stats is None:
             return None
         return self.last_stats + max(0.0, self._silence_limit() - self.looks.clock.seconds)
+
+    def _tasks_overdue(self) -> float | None:
+        """When a word of the tasks in work is overdue, and the page does not tell of them either."""
+        due = self.tasks.overdue(self.limits.silence)
+        if due is None or self.phase in _QUIET:
+            return None
+        blind = self.last_metrics + self.sight.freshness + 1.0 if self.last_metrics is not None else due
+        return max(due, blind)
 
     def _silence_limit(self) -> float:
         """A long prefill may be silent for minutes; where nothing runs, or the lines told of tokens, there is none."""

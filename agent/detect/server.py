@@ -147,18 +147,18 @@ class ServerDetector:
         if text and self._builds.see(name, text, timestamp):
             self.ledger.change(timestamp)
 
-    def on_lifecycle(self, state: str, timestamp: float, instance: str = "") -> list[Alert]:
-        """A line told of a phase of the server's life."""
+    def on_lifecycle(self, state: str, timestamp: float, instance: str = "", task: str = "") -> list[Alert]:
+        """A line told of a phase of the server's life, or of ``task``."""
         out = self._reach(timestamp)
         if state == "received":
             return out
         before = {key: tracker.restarts for key, tracker in self.trackers.items()}
         for tracker in self._chosen(instance):
-            tracker.mark(state, timestamp)
+            tracker.mark(state, timestamp, task)
         if any(tracker.restarts != before.get(key, 0) for key, tracker in self.trackers.items()):
             self._restarted()
             self.ledger.restart(timestamp)
-        elif state in ("aborted", "progress") and int(timestamp) == self._judged_second:
+        elif state in ("begun", "aborted", "progress") and int(timestamp) == self._judged_second:
             return out  # one of many such lines in a second is judged
         return out + self._judge(self.now)
 

@@ -54,7 +54,12 @@ class Sight(Remembered):
         """Is the page the truth at ``timestamp``?"""
         if self.last_metrics is None:
             return False
-        return timestamp - self.last_metrics <= max(4 * self.metrics.interval, 20.0)
+        return timestamp - self.last_metrics <= self.freshness
+
+    @property
+    def freshness(self) -> float:
+        """Seconds for which a page is the truth."""
+        return max(4 * self.metrics.interval, 20.0)
 
     def sees(self, timestamp: float) -> bool:
         """Does any source speak of ``timestamp``?"""

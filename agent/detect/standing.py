@@ -17,6 +17,7 @@ from agent.detect.sight import Sight
 from agent.detect.sizes import RequestSizes
 from agent.detect.stall import Point, Stall
 from agent.detect.steps import Steps
+from agent.detect.tasks import Tasks
 from agent.model import ProgressState, ProgressSummary
 
 __all__ = ["Standing"]
@@ -37,6 +38,7 @@ class Standing:
         self.waiting_since: float | None = None
         self.stall: Stall | None = None
         self.steps = Steps()
+        self.tasks = Tasks()
         self._canary_failures = 0
         self._canary_since: float | None = None
         self._state: ProgressState = "unknown"
@@ -167,7 +169,8 @@ class Standing:
         """Everything needed to go on after a restart of the daemon, as plain JSON."""
         plain = {name: getattr(self, name) for name in self._PLAIN}
         stall = asdict(self.stall) if self.stall is not None else None
-        return {**plain, "looks": self.looks.snapshot(), "steps": self.steps.snapshot(), "stall": stall}
+        parts = {name: getattr(self, name).snapshot() for name in ("looks", "steps", "tasks")}
+        return {**plain, **parts, "stall": stall}
 
     def restore(self, data: Mapping[str, Any]) -> None:
         """Inverse of :meth:`snapshot`; unknown keys are ignored, missing ones keep their defaults."""
@@ -176,5 +179,6 @@ class Standing:
                 setattr(self, name, data[name])
         self.looks.restore(data.get("looks", {}))
         self.steps.restore(data.get("steps", {}))
+        self.tasks.restore(data.get("tasks", {}))
         stall = data.get("stall")
         self.stall = Stall(**stall) if stall else None

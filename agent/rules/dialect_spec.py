@@ -85,6 +85,7 @@ class LifecycleSpec(ItemSpec):
         "sleeping",
         "awake",
         "aborted",
+        "begun",
         "progress",
         "received",
     ] = field(default="progress", metadata=key(doc="What the line says.", required=True))

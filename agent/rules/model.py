@@ -148,7 +148,8 @@ class Lifecycle:
     """Lines that tell what phase the server is in.
 
     ``state``: ``starting``, ``loading`` (progress of a start), ``ready``, ``draining``, ``stopped``, ``sleeping``,
-    ``awake``, ``aborted`` (one client gave up), ``progress`` (work was done), ``received`` (a request came in).
+    ``awake``, ``aborted`` (one client gave up), ``begun`` (a request was taken up), ``progress`` (work was done),
+    ``received`` (a request came in). A group ``task`` may name the request.
     """
 
     state: str
