@@ -27,7 +27,7 @@ from agent.detect.deadline import ProgressLimits
 from agent.detect.progress import ProgressTracker
 from agent.model import Sample
 from bench.baselines import NoCompletions, NoTokens, Rule
-from bench.detection_page import page, table
+from bench.detection_page import page, summary, table
 from bench.kept import Job, Kept, Outcome
 from bench.levels import levels
 from bench.outcome import SCRAPE, Healthy, Wedged
@@ -155,6 +155,8 @@ def run(jobs: list[Job], done: Kept, workers: int = 1, seconds: float = math.inf
     """Do what is not done, for at most so long."""
     left = [job for job in jobs if job not in done]
     began = told = time.monotonic()
+    if not left:
+        return
     with Pool(workers, initializer=os.nice, initargs=(5,)) as pool:
         for number, (job, outcome) in enumerate(pool.imap_unordered(_do, left, chunksize=1), 1):
             done.add(job, outcome)
@@ -164,6 +166,7 @@ def run(jobs: list[Job], done: Kept, workers: int = 1, seconds: float = math.inf
                 print(f"  {number}/{len(left)} after {now - began:.0f} s", file=sys.stderr, flush=True)
             if now - began > seconds:
                 break  # what is under way is lost
+    done.ran(time.monotonic() - began)
 
 
 def faults(results: list[Outcome]) -> list[str]:
@@ -191,7 +194,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--write", type=Path, help=f"where to write it; a full run writes {PAGE} without being told")
     options = parser.parse_args(arguments)
     done = Kept(options.keep)
-    began = time.monotonic()
     jobs = _jobs(options.hours, options.wedges, options.months, options.seed, options.stretch)
     run(jobs, done, options.workers, 60 * options.minutes)
     results = list(done)
@@ -205,8 +207,9 @@ def main(arguments: list[str] | None = None) -> int:
     full = (options.hours, options.wedges, options.months) >= FULL
     target = options.write or (PAGE if full else None)
     if target is not None:
-        minutes = (time.monotonic() - began) / 60
-        target.write_text(page(command, options.workers, minutes, tables, weeks, by_level), encoding="utf-8")
+        told = summary([one for one in results if not isinstance(one, Weeks)])
+        text = page(command, options.workers, done.seconds / 60, [told, "", *tables], weeks, by_level)
+        target.write_text(text, encoding="utf-8")
     return 1 if wrong else 0
 
 

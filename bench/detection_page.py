@@ -11,7 +11,7 @@ from bench.outcome import SCRAPE, Healthy, Wedged
 from bench.scenarios import HEALTHY
 from bench.wedges import WEDGES
 
-__all__ = ["bound", "page", "table"]
+__all__ = ["bound", "page", "summary", "table"]
 
 HEAD = """# Measured: the progress verdict
 
@@ -85,6 +85,35 @@ def table(results: list[Healthy | Wedged]) -> list[str]:
     lines += [_wedge_row(kind, [one for one in found if one.kind == kind]) for kind in WEDGES]
     lines.append(_wedge_row("**all**", found))
     return lines
+
+
+def summary(results: list[Healthy | Wedged]) -> str:
+    """What was asked for and what came out, in a few sentences."""
+    found = [one for one in results if isinstance(one, Wedged)]
+    rests = [one.before if isinstance(one, Wedged) else one for one in results]
+    hours = sum(one.hours for one in rests if one is not None)
+    pages = sum(one.pages[0] for one in rests if one is not None)
+    missed = sum(one.delays[0] is None for one in found)
+    most = f" (with 95 % confidence fewer than {3000 / hours:.2f} in 1000 h of such)" if hours and not pages else ""
+    halves = []
+    for kind in WEDGES:
+        ones = [one for one in found if one.kind == kind]
+        if not ones:
+            continue
+        ours, better = (_percentile([_waited(one, places) for one in ones], 0.5) for places in ((0,), (1, 2)))
+        halves.append((ours <= 0.5 * better, f"{kind} {ours:.0f} s against {better:.0f} s"))
+    late = "; ".join(text for met, text in halves if not met)
+    return (
+        "The goal: no false page, no wedge missed, at most half of the delay of the quicker of two rules in use. Here: "
+        f"{pages} false pages in {hours:,.0f} server-hours{most}, {missed} of {len(found):,} wedges missed, "
+        f"half of the quicker rule's median delay or less for {sum(met for met, _ in halves)} of {len(halves)} kinds"
+        f"{f' (not for: {late})' if late else ''}."
+    )
+
+
+def _waited(one: Wedged, places: tuple[int, ...]) -> float:
+    """Seconds until the first of these rules found it."""
+    return min((delay for place in places if (delay := one.delays[place]) is not None), default=math.inf)
 
 
 def _healthy_row(name: str, ones: list[Healthy]) -> str:

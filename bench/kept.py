@@ -27,10 +27,15 @@ class Kept:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._done: dict[Job, Outcome] = {}
+        self.seconds = 0.0
+        """Time that the runs took of which these are the results."""
         if path is not None and path.exists():
             for line in path.read_text(encoding="utf-8").splitlines():
                 job, outcome = _read(line)
-                self._done[job] = outcome
+                if outcome is None:
+                    self.seconds += job[3]
+                else:
+                    self._done[job] = outcome
 
     def __contains__(self, job: Job) -> bool:
         return job in self._done
@@ -45,18 +50,28 @@ class Kept:
     def add(self, job: Job, outcome: Outcome) -> None:
         """A job ended."""
         self._done[job] = outcome
+        self._write(job, asdict(outcome))
+
+    def ran(self, seconds: float) -> None:
+        """A run of so many seconds ended."""
+        self.seconds += seconds
+        self._write(("run", "", 0, seconds), {})
+
+    def _write(self, job: Job, data: dict[str, Any]) -> None:
         if self._path is not None:
             with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps([job, asdict(outcome)]) + "\n")
+                file.write(json.dumps([job, data]) + "\n")
 
 
-def _read(line: str) -> tuple[Job, Outcome]:
+def _read(line: str) -> tuple[Job, Outcome | None]:
     """Raises ValueError when the line is cut or is none of ours."""
     (what, kind, seed, length), data = json.loads(line)
     return (what, kind, seed, length), _outcome(what, data)
 
 
-def _outcome(what: str, data: dict[str, Any]) -> Outcome:
+def _outcome(what: str, data: dict[str, Any]) -> Outcome | None:
+    if what == "run":
+        return None
     if what == "healthy":
         return Healthy(**data)
     if what == "weeks":

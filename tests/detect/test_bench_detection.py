@@ -11,7 +11,7 @@ import pytest
 from agent.detect.deadline import ProgressLimits
 from bench.baselines import NoCompletions, NoTokens
 from bench.detection import faults, healthy, wedged
-from bench.detection_page import bound, table
+from bench.detection_page import bound, page, summary, table
 from bench.kept import Job, Kept
 from bench.queueing import Engine, Shape
 from bench.scenarios import HEALTHY
@@ -56,6 +56,16 @@ def test_page_of_a_small_run() -> None:
     assert 13 < bound(1.0) < 20
 
 
+def test_summary_says_what_is_not_met() -> None:
+    rest, found, late = healthy("steady", 1, 0.2), wedged("oversize head", 1), wedged("before ten completions", 3)
+    found.delays, late.delays = [27.0, 62.0, 300.0], [100.0, 62.0, None]
+    told = summary([rest, found, late])
+    assert "0 false pages in" in told
+    assert "0 of 2 wedges missed" in told
+    assert "for 1 of 2 kinds (not for: before ten completions 100 s against 62 s)" in told
+    assert told in page("python -m bench.detection", 2, 30.0, [told], [], [])
+
+
 def test_engine_keeps_its_books() -> None:
     engine = Engine(random.Random(2), Shape(slots=48, pool=40_000.0, longest=8_192.0))
     engine.set_rate(2 * engine.shape.capacity())
@@ -71,7 +81,7 @@ def test_engine_keeps_its_books() -> None:
     assert engine.held == pytest.approx(0, abs=1.0)
 
 
-def page(finished: float, tokens: float = 0.0, waiting: float = 3.0) -> dict[str, float]:
+def shown(finished: float, tokens: float = 0.0, waiting: float = 3.0) -> dict[str, float]:
     return {
         "requests_running": 2.0,
         "requests_waiting": waiting,
@@ -82,11 +92,11 @@ def page(finished: float, tokens: float = 0.0, waiting: float = 3.0) -> dict[str
 
 def test_rules_of_today_fire_as_they_are_written() -> None:
     tokens, completions = NoTokens(), NoCompletions()
-    fired = [tokens.look(5.0 * n, page(0, min(n, 10))) for n in range(30)]
+    fired = [tokens.look(5.0 * n, shown(0, min(n, 10))) for n in range(30)]
     assert fired.index(True) == 22
-    fired = [completions.look(5.0 * n, page(min(n, 10))) for n in range(100)]
+    fired = [completions.look(5.0 * n, shown(min(n, 10))) for n in range(100)]
     assert fired.index(True) == 69
-    assert not completions.look(500.0, page(10, waiting=0.0))
+    assert not completions.look(500.0, shown(10, waiting=0.0))
 
 
 def test_early_warnings_of_a_server_that_stops_for_any_other_reason_are_none() -> None:
@@ -104,7 +114,9 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
     kept = Kept(tmp_path / "one.jsonl")
     for job, outcome in reversed(done.items()):
         kept.add(job, outcome)  # type: ignore[arg-type]  # any of the three
+    kept.ran(60.0)
     again = Kept(tmp_path / "one.jsonl")
+    assert again.seconds == 60.0
     assert len(again) == 3
     assert list(again) == [done[job] for job in sorted(done)]
     assert ("healthy", "bursty", 1, 0.2) in again
