@@ -23,6 +23,7 @@ from agent.detect.server import ServerDetector
 from agent.edges import zone
 from agent.log_sources import LogBytes
 from agent.logs.engine import LogStream, Matched
+from agent.logs.skew import LogClock
 from agent.logs.timestamps import YearReference
 from agent.model import Alert, Sample
 from agent.pipeline import Pipeline, ServerSpec
@@ -92,6 +93,7 @@ class Core:
         self._begun: dict[str, Any] = {}
         self._fed: dict[str, float] = {}
         self._told_off: dict[str, float] = {}
+        self._clocks: dict[str, LogClock] = {}
         self._changed: list[tuple[Alert, bool]] = []
         self._touched: set[str] = set()
         self._state_dirty = False
@@ -200,6 +202,7 @@ class Core:
             self._dirty.pop(item.key, None)
             self._begun.pop(item.key, None)
             self._gone[item.key] = item.server
+            self._clocks.pop(item.key, None)
         self._state_dirty = True
 
     def _stream(self, item: LogBytes) -> LogStream:
@@ -221,11 +224,12 @@ class Core:
         return self.pipeline.stream(server, file, first_line=first_line, envelope=envelope, **more)
 
     def _believable(self, item: LogBytes, matched: Matched, now: float) -> Matched:
-        """A line that was written just now happened now, whatever its stamp says; said once a day."""
+        """A line that was written just now happened now, whatever its stamp says; said once a day. A clock that is
+        minutes off is put right by what its lines differ from ours at the least."""
         record = matched.record
         off = record.timestamp - now
         if abs(off) <= FAR_OFF:
-            return matched
+            return self._aligned(item, matched, now)
         if item.source is not None:
             item.source.adjusted += 1
         if now - self._told_off.get(item.key, float("-inf")) >= _DAY:
@@ -236,6 +240,20 @@ class Core:
                 item.file, abs(off) / 3600, "ahead of" if off > 0 else "behind",
             )  # fmt: skip
         return replace(matched, record=replace(record, timestamp=now, time_source="observed"))
+
+    def _aligned(self, item: LogBytes, matched: Matched, now: float) -> Matched:
+        record = matched.record
+        if record.time_source == "observed":
+            return matched
+        clock = self._clocks.setdefault(item.key, LogClock())
+        if clock.see(record.timestamp, now):
+            log.info("%s: its clock differs from ours, %+.1f s are added to its times", item.file, clock.skew)
+        skews = self.pipeline.detectors[item.server].skews
+        if not clock.skew:
+            skews.pop(item.key, None)
+            return matched
+        skews[item.key] = clock.skew
+        return replace(matched, record=replace(record, timestamp=min(now, record.timestamp + clock.skew)))
 
     def _decide(self, stream: LogStream, found: Sequence[Matched]) -> None:
         for matched in found:

@@ -32,7 +32,9 @@ LoadReport = Callable[[str, float], Mapping[str, Any]]
 class Explainer:
     """Fills annotations, checklist and context of an alert."""
 
-    def __init__(self, load_report: LoadReport | None = None) -> None:
+    def __init__(self, load_report: LoadReport | None = None, skews: Mapping[str, float] | None = None) -> None:
+        self.skews = skews if skews is not None else {}
+        """Seconds that were added to the stamps of a log, because its clock differs from ours."""
         self.load_report = load_report
         """Gives what is known of onset against load for a server (checklist 2), or None: nothing is known."""
 
@@ -58,6 +60,9 @@ class Explainer:
             context["deadline_source"] = verdict.stall.deadline_source
         if load:
             context["load"] = load
+        skew = max(self.skews.values(), key=abs, default=0.0)
+        if skew:
+            context["clock_skew_s"] = round(skew, 1)
         over = _overshoot(verdict)
         if over is not None:
             context["overshoot_tokens"] = over

@@ -58,7 +58,9 @@ class ServerDetector:
         self.signals = SignalStore(name)
         self.ledger = OnsetLedger()
         self._builds = Builds()
-        self.explainer = Explainer(self._load_report)
+        self.skews: dict[str, float] = {}
+        """Seconds that were added to the stamps of a log, by the log."""
+        self.explainer = Explainer(self._load_report, self.skews)
         self._rules = tuple(rules)
         self._matchers = {
             index: FingerprintMatcher(r) for index, r in enumerate(self._rules) if r.fingerprint is not None

@@ -165,6 +165,20 @@ def test_a_live_stamp_that_is_hours_off_is_now(bench: Bench, caplog: pytest.LogC
     assert len([record for record in caplog.records if "5.0 hours behind" in record.message]) == 1
 
 
+@pytest.mark.parametrize("behind", [40.0, -40.0])
+def test_a_clock_that_is_some_seconds_off_is_put_right_and_it_is_said(bench: Bench, behind: float) -> None:
+    #  a note each 10 s, stamped 40 s early or late; the engine dies at 90 s
+    for _ in range(9):
+        bench.turn(10)
+        bench.write(line("I", "take note of it", bench.now - behind), live=True)
+    died = bench.now
+    bench.write(*(line(severity, text, died - behind) for severity, text in DIES), live=True)
+    bench.turn(3)
+    (alert,) = [alert for alert in bench.alerts if alert.severity == "critical"]
+    assert alert.starts_at == pytest.approx(died, abs=1.5)
+    assert alert.context["clock_skew_s"] == pytest.approx(behind, abs=1.0)
+
+
 def test_backlog_keeps_its_stamps(bench: Bench) -> None:
     bench.turn(3)
     bench.write(*(line(severity, text, bench.now - 5 * 3600) for severity, text in DIES))
