@@ -55,6 +55,7 @@ class Load:
     users: int = 0
     at_once: threading.Semaphore | None = None  # of an open loop; more than this wait at the client
     began: float = field(default_factory=time.time)
+    trouble: str = ""  # why the last request that failed did
 
     def closed(self, population: Users, users: int) -> None:
         """Raise the number of users who each send, wait, and send again to ``users``."""
@@ -119,8 +120,11 @@ class Load:
             status, data = post_json(self.url, "/v1/completions", body, self.timeout)
             if status == 200:
                 tokens = int(data.get("usage", {}).get("completion_tokens", 0))
-        except (OSError, http.client.HTTPException, ValueError):
+            else:
+                self.trouble = f"HTTP {status} {json.dumps(data)[:300]}"
+        except (OSError, http.client.HTTPException, ValueError) as error:
             status = 0
+            self.trouble = str(error) or type(error).__name__
         with self.lock:
             self.in_flight -= 1
             self.answers.append(Answer(ask, intended, sent, time.time(), status, tokens))

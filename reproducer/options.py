@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from .amounts import count, positive
 from .config import PROFILES, Config, preset
 from .engine import AFTER_CRASH
 from .voice import VOICES
@@ -38,18 +39,23 @@ _FLAGS: Final = ("large", "print_iter_log")
 def engine_options(parser: argparse.ArgumentParser) -> None:
     """What the scheduler is made of."""
     group = parser.add_argument_group("engine", "H, A, N and K; what is not given is the profile's")
-    group.add_argument("--profile", choices=PROFILES, default="draft", help="see python -m reproducer --help")
+    group.add_argument(
+        "--profile",
+        choices=PROFILES,
+        default="draft",
+        help="the mechanism; all are told by python -m reproducer --help",
+    )
     for knob, about in _KNOBS.items():
-        group.add_argument(f"--{knob.replace('_', '-')}", type=int, metavar="N", help=about)
-    group.add_argument("--kv-ceiling", type=float, metavar="SHARE", help="K: share of the pool that admission may fill")
-    group.add_argument("--seed", type=int, default=0)
+        group.add_argument(f"--{knob.replace('_', '-')}", type=count, metavar="N", help=about)
+    group.add_argument("--kv-ceiling", type=positive, metavar="SHARE", help="K: share of the pool to be admitted")
+    group.add_argument("--seed", type=int, default=0, help="another seed, another traffic")
 
 
 def serve_options(parser: argparse.ArgumentParser) -> None:
     """What is around the scheduler: device, voice, and what follows a crash."""
     group = parser.add_argument_group("server")
     group.add_argument("--dialect", choices=VOICES, help="whose log lines and metrics (default: the profile's)")
-    group.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    group.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: CUDA where it is")
     group.add_argument("--large", action="store_true", help="a model and pool that fill a large share of a CUDA card")
     eras = "; ".join(f"{name}: {about}" for name, about in AFTER_CRASH.items())
     group.add_argument("--after-crash", choices=AFTER_CRASH, help=f"what follows the assertion, by era. {eras}")
@@ -60,8 +66,8 @@ def serve_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--gauge-mode", choices=("step", "live"), help="step (default): gauges stay as the last step left them"
     )
-    group.add_argument("--memory-limit", type=int, metavar="MIB", help="map no more memory than this at all")
-    group.add_argument("--memory-margin", type=int, metavar="MIB", help="map no more than this beyond the start")
+    group.add_argument("--memory-limit", type=count, metavar="MIB", help="map no more memory than this at all")
+    group.add_argument("--memory-margin", type=count, metavar="MIB", help="map no more than this beyond the start")
     group.add_argument("--cache", type=Path, metavar="DIR", help="where trained weights are kept")
 
 

@@ -4,7 +4,8 @@
 source                what is read                                           what has to be assumed
 ====================  =====================================================  =====================================
 access log            time of each POST (combined format, CRI or docker      lengths: drawn from a table; time is the
-                      stamp, SGLang's bracketed stamp)                       answer's, not the request's
+                      stamp, SGLang's bracketed stamp; none of its own:      answer's, not the request's
+                      spread between the stamped lines around it)
 engine log            TensorRT-LLM ``iter =`` lines (requests fetched,       output lengths: drawn from a table
                       context tokens); vLLM ``Received request`` (lengths);
                       vLLM stats lines (throughput)
@@ -59,22 +60,31 @@ _FAMILIES: Final = {
 def record(lines: Iterable[str], *, year: int, table: str = "azure-conv", interval: float = 10.0) -> list[Arrival]:
     """Arrivals of a log, sorted by time. ``year`` is for stamps that carry none; stamps without a zone are UTC."""
     mean = sum(Lengths(table, 1, 1, 1 << 30, 1 << 30).prompt((i + 0.5) / 200) for i in range(200)) / 200
-    arrivals: list[Arrival] = []
+    told: list[Arrival] = []
+    posts: list[Arrival] = []
     stats: list[tuple[float, float]] = []
+    last, unstamped = 0.0, 0
     for line in lines:
         moment = _time(line, year)
         if moment is None:
+            unstamped += bool(_POST.search(line))
             continue
+        if unstamped:  # uvicorn's access lines have no time of their own: between the stamped lines around them
+            posts += _spread(last or moment, max(last, moment), unstamped, None, None)
+        last, unstamped = moment, 0
         if found := _ITER.search(line):
             fetched, tokens = int(found[1]), int(found[2])
-            arrivals += [Arrival(moment, max(1, tokens // fetched))] * fetched if fetched else []
+            told += [Arrival(moment, max(1, tokens // fetched))] * fetched if fetched else []
         elif found := _RECEIVED.search(line):
             tokens_in = _TOKENS.search(line)
-            arrivals.append(Arrival(moment, tokens_in[1].count(",") + 1 if tokens_in else None, int(found[1])))
+            told.append(Arrival(moment, tokens_in[1].count(",") + 1 if tokens_in else None, int(found[1])))
         elif found := _STATS.search(line):
             stats.append((moment, float(found[1])))
         elif _POST.search(line):
-            arrivals.append(Arrival(moment))
+            posts.append(Arrival(moment))
+    if unstamped and last:
+        posts += _spread(last, last + interval, unstamped, None, None)
+    arrivals = told or posts  # the same requests may stand there twice; the source that tells more is taken
     if not arrivals:  # stats lines are the poorest source; used only where nothing else speaks
         for moment, rate in stats:
             arrivals += _spread(moment - interval, moment, round(rate * interval / mean), None, None)

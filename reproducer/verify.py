@@ -237,7 +237,11 @@ def _watch(
             return "wedged", f"{load.in_flight} requests open and none answered for {now - moved:.0f} s"
         if done >= total:
             failures = load.failed
-            return ("unclear", f"{failures} requests failed") if failures > total // 2 else ("survived", "")
+            return (
+                ("unclear", f"{failures} requests failed, the last with: {load.trouble}")
+                if failures > total // 2
+                else ("survived", "")
+            )
         if now - began > limits.seconds:
             load.stop()
             if not load.in_flight and (sender is None or not sender.is_alive()):

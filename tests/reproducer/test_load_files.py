@@ -110,6 +110,24 @@ def test_an_access_log_gives_times() -> None:
     assert [arrival.at for arrival in record(lines, year=2026)] == [1795165200.0, 1795165203.0, 1795165204.25]
 
 
+# stamped:   10:00:00 stats                10:00:10 stats        10:00:20
+# posts:                    P  P                             P      (their lines have no time)
+def test_access_lines_without_a_time_lie_between_those_with_one() -> None:
+    stats = "INFO 11-20 09:00:{} [loggers.py:257] Engine 000: Avg prompt throughput: 9.0 tokens/s, Avg generation ..."
+    post = '(APIServer pid=1) INFO:     127.0.0.1:8818 - "POST /v1/completions HTTP/1.1" 200 OK'
+    arrivals = record([stats.format("00"), post, post, stats.format("10"), post, stats.format("20")], year=2026)
+    assert [arrival.at - 1795165200 for arrival in arrivals] == [2.5, 7.5, 15.0]
+
+
+def test_a_request_that_is_told_twice_counts_once() -> None:
+    told = (
+        "(APIServer pid=1) INFO 11-20 09:00:00 [logger.py:39] Received request cmpl-1: prompt: 'x', params: "
+        "SamplingParams(n=1, temperature=0.0, max_tokens=64), prompt_token_ids: [1, 2, 3], lora_request: None."
+    )
+    post = '(APIServer pid=1) INFO:     127.0.0.1:8818 - "POST /v1/completions HTTP/1.1" 200 OK'
+    assert record([told, post, post], year=2026) == [Arrival(1795165200.0, 3, 64)]
+
+
 def test_iteration_lines_give_arrivals_and_prompt_lengths() -> None:
     line = (
         "[11/20/2026-09:00:35] [TRT-LLM] [I] iter = 400, global_rank = 0, rank = 0, currank_total_requests = 2/2, "
