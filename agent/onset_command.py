@@ -38,9 +38,18 @@ def onset(config: str | None, state: str | None, *, as_json: bool = False) -> in
         if report.threshold is not None:
             interval = f"90% interval {report.threshold_low:.1f} to {report.threshold_high:.1f}"
             print(f"  threshold {report.threshold:.1f} requests in flight, {interval}")
+        if report.onset_rates is not None:
+            print(f"  at an onset {_rates(report.onset_rates)}")
+        if report.healthy_rates is not None:
+            print(f"  busiest five healthy minutes: {_rates(report.healthy_rates)}")
         if report.safe_load is not None:
             print(f"  held for an hour or more without trouble: {report.safe_load:.1f} requests in flight")
         for engine, item in sorted(advice.get(name, {}).items()):
             for sentence in item["sentences"]:
                 print(f"  {f'engine {engine}: ' if engine else ''}{sentence}")
     return 0
+
+
+def _rates(rates: tuple[float, float]) -> str:
+    requests, tokens = rates
+    return f"{requests:.2f} requests and {tokens:,.0f} tokens a second"

@@ -38,6 +38,8 @@ class _Bin:
     epoch: int = 0
     onsets: int = 0
     onset_load: float = 0.0
+    finished: float = 0.0
+    tokens: float = 0.0
 
     @property
     def load(self) -> float:
@@ -61,6 +63,10 @@ class OnsetReport:
     threshold_high: float | None = None
     safe_load: float | None = None
     """The highest load that was held for an hour or more in all without an onset at or below it."""
+    onset_rates: tuple[float, float] | None = None
+    """Requests and tokens a second before an onset, the middle of all onsets of which they are known."""
+    healthy_rates: tuple[float, float] | None = None
+    """Requests and tokens a second, the most that was held for five healthy minutes."""
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -85,26 +91,33 @@ class OnsetLedger:
     def __init__(self) -> None:
         self._bins: dict[int, _Bin] = {}
         self._onsets: list[tuple[float, float]] = []
+        self._rates: list[tuple[float, float]] = []
+        """Requests and tokens a second before each onset; zeros where they are not known."""
         self._restarts: list[float] = []
         self._changes: list[float] = []
         self._lived: list[tuple[float, float]] = []
         self._lived_until = -1
 
-    def look(self, timestamp: float, seconds: float, load: float) -> None:
-        """``seconds`` of healthy time at ``load`` ended at ``timestamp``."""
+    def look(
+        self, timestamp: float, seconds: float, load: float, *, finished: float = 0.0, tokens: float = 0.0
+    ) -> None:
+        """``seconds`` of healthy time at ``load`` ended at ``timestamp``, with so many requests and tokens done."""
         found = self._bin(timestamp)
         found.exposure += seconds
         found.load_seconds += seconds * load
+        found.finished += finished
+        found.tokens += tokens
 
-    def onset(self, timestamp: float, load_before: float) -> None:
-        """Trouble began, after this load."""
+    def onset(self, timestamp: float, load_before: float, rates: tuple[float, float] = (0.0, 0.0)) -> None:
+        """Trouble began, after this load. ``rates``: requests and tokens a second then."""
         if self._onsets and timestamp - self._onsets[-1][0] < 60:
             return
         found = self._bin(timestamp)
         found.onsets += 1
         found.onset_load += load_before
         self._onsets.append((timestamp, load_before))
-        del self._onsets[:-500]
+        self._rates.append(rates)
+        del self._onsets[:-500], self._rates[:-500]
 
     def restart(self, timestamp: float) -> None:
         """The server started anew; by itself that is no deployment."""
@@ -154,7 +167,7 @@ class OnsetLedger:
         days = sum(b.exposure for b in bins) / DAY
         counts = (onsets, len(self._restarts), len(self._changes), round(days, 4))
         if onsets == 0 or days * DAY < BIN:
-            return OnsetReport("unknown", None, *counts, safe_load=self._safe(bins))
+            return OnsetReport("unknown", None, *counts, safe_load=self._safe(bins), healthy_rates=_busiest(bins))
         chance = _marginal([bins])
         thresholds = _quantiles(sorted(b.load for b in bins))
         by_load = [_marginal([[b for b in bins if b.load < x], [b for b in bins if b.load >= x]]) for x in thresholds]
@@ -167,7 +180,14 @@ class OnsetLedger:
         if by_change and (_mean(by_change) - max(load, chance)) / math.log(10) >= 1:
             verdict = "deployment"
         low, middle, high = _interval(thresholds, by_load) if by_load else (None, None, None)
-        return OnsetReport(verdict, round(factor, 3), *counts, middle, low, high, self._safe(bins))
+        rates = self._middle_rates(), _busiest(bins)
+        return OnsetReport(verdict, round(factor, 3), *counts, middle, low, high, self._safe(bins), *rates)
+
+    def _middle_rates(self) -> tuple[float, float] | None:
+        known = [rates for rates in self._rates if rates[0] > 0 or rates[1] > 0]
+        if not known:
+            return None
+        return tuple(round(sorted(values)[len(known) // 2], 3) for values in zip(*known, strict=True))
 
     def _safe(self, bins: Sequence[_Bin]) -> float | None:
         lowest_onset = min((load for _, load in self._onsets), default=math.inf)
@@ -183,9 +203,11 @@ class OnsetLedger:
     def snapshot(self) -> dict[str, Any]:
         return {
             "bins": [
-                [b.start, b.exposure, b.load_seconds, b.epoch, b.onsets, b.onset_load] for b in self._bins.values()
+                [b.start, b.exposure, b.load_seconds, b.epoch, b.onsets, b.onset_load, b.finished, b.tokens]
+                for b in self._bins.values()
             ],
             "onsets": self._onsets,
+            "rates": self._rates,
             "restarts": self._restarts,
             "changes": self._changes,
         }
@@ -193,6 +215,8 @@ class OnsetLedger:
     def restore(self, data: Mapping[str, Any]) -> None:
         self._bins = {int(values[0] // BIN): _Bin(*values) for values in data.get("bins", [])}
         self._onsets = [(float(t), float(x)) for t, x in data.get("onsets", [])]
+        rates = [(float(requests), float(tokens)) for requests, tokens in data.get("rates", [])]
+        self._rates = rates if len(rates) == len(self._onsets) else [(0.0, 0.0)] * len(self._onsets)
         self._restarts = [float(t) for t in data.get("restarts", [])]
         self._changes = [float(t) for t in data.get("changes", [])]
 
@@ -204,6 +228,16 @@ class OnsetLedger:
             "restarts": [[t] for t in self._restarts],
             "changes": [[t] for t in self._changes],
         }
+
+
+def _busiest(bins: Sequence[_Bin]) -> tuple[float, float] | None:
+    full = [b for b in bins if b.exposure >= BIN / 2 and (b.finished > 0 or b.tokens > 0)]
+    if not full:
+        return None
+    return (
+        round(max(b.finished / b.exposure for b in full), 3),
+        round(max(b.tokens / b.exposure for b in full), 3),
+    )
 
 
 def _marginal(groups: Sequence[Sequence[_Bin]]) -> float:

@@ -322,13 +322,18 @@ class ServerDetector:
             return
         healthy = tracker.stall is None and tracker.state in ("serving", "saturated", "idle")
         if healthy and 0 < point.step <= _LONGEST_LOOK:
-            self.ledger.look(sample.timestamp, point.step, point.in_flight or 0.0)
+            tokens = (point.generated or 0.0) + (point.prompted or 0.0)
+            load, finished = point.in_flight or 0.0, point.finished or 0.0
+            self.ledger.look(sample.timestamp, point.step, load, finished=finished, tokens=tokens)
 
     def _note_onset(self, verdict: Verdict, tracker: ProgressTracker) -> None:
-        before = [p.in_flight for p in tracker.points if p.timestamp <= verdict.starts_at and p.in_flight is not None]
+        before = [p for p in tracker.points if p.timestamp <= verdict.starts_at and p.in_flight is not None][-60:]
         if before:
-            recent = before[-60:]
-            self.ledger.onset(verdict.starts_at, sum(recent) / len(recent))
+            load = sum(p.in_flight or 0.0 for p in before) / len(before)
+            seconds = max(sum(p.step for p in before), 1.0)
+            finished = sum(p.finished or 0.0 for p in before)
+            tokens = sum((p.generated or 0.0) + (p.prompted or 0.0) for p in before)
+            self.ledger.onset(verdict.starts_at, load, (round(finished / seconds, 4), round(tokens / seconds, 3)))
 
     def _load_report(self, _server: str, _onset: float) -> dict[str, Any]:
         report = self.ledger.report()

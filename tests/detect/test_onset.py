@@ -121,3 +121,33 @@ def test_survives_being_written_down() -> None:
     assert again.report() == ledger.report()
     assert again.points() == ledger.points()
     assert (again.changed, again.lived()) == (True, ledger.lived())
+
+
+def test_rates_of_onsets_and_of_healthy_time_are_told() -> None:
+    ledger = OnsetLedger()
+    assert ledger.report().onset_rates is None
+    for minute in range(120):
+        busy = 1 + (minute // 5) % 3
+        ledger.look(60.0 * minute, 60.0, 10.0 * busy, finished=60.0 * busy, tokens=6000.0 * busy)
+    for number, rates in enumerate([(2.0, 200.0), (0.0, 0.0), (4.0, 400.0), (3.0, 300.0)]):
+        ledger.onset(7200.0 + 600 * number, 30.0, rates)
+    report = ledger.report()
+    assert report.onset_rates == (3.0, 300.0)
+    assert report.healthy_rates == (3.0, 300.0)
+    again = OnsetLedger()
+    again.restore(json.loads(json.dumps(ledger.snapshot())))
+    assert again.report() == report
+
+
+def test_history_of_a_release_that_kept_no_rates_is_taken_over() -> None:
+    ledger = OnsetLedger()
+    ledger.look(100.0, 300.0, 5.0)
+    ledger.onset(200.0, 5.0)
+    old = json.loads(json.dumps(ledger.snapshot()))
+    del old["rates"]
+    old["bins"] = [values[:6] for values in old["bins"]]
+    again = OnsetLedger()
+    again.restore(old)
+    assert again.report() == ledger.report()
+    again.onset(9000.0, 6.0, (1.0, 2.0))
+    assert again.report().onset_rates == (1.0, 2.0)
