@@ -89,6 +89,7 @@ def inspect(
     # The inputs of the bundled rules' tests are in the repository, not in a wheel: only a user's own are looked for.
     for file in loaded.own_files:
         faults += _test_inputs(file)
+        faults += _expected_alerts(file, loaded.alerts)
     return LintResult(
         sort_faults(faults),
         len(loaded.ruleset.rules),
@@ -184,6 +185,17 @@ def _test_inputs(file: Bound[RuleFile]) -> list[Fault]:
                 to_openmetrics(series_of(test), start=0.0, interval=test.interval)
             except ValueError as error:
                 found.append(Fault(file.position(test, "metrics"), str(error)))
+    return found
+
+
+def _expected_alerts(file: Bound[RuleFile], known: Collection[str]) -> list[Fault]:
+    """Unit tests that expect an alert which no rule can give."""
+    found: list[Fault] = []
+    for test in file.value.tests if file.value is not None else ():
+        for expect in test.expect:
+            if expect.alert is not None and expect.alert not in known:
+                message = f"no alert is named '{expect.alert[:60]}'{did_you_mean(expect.alert, known)}"
+                found.append(Fault(file.position(expect, "alert"), message))
     return found
 
 

@@ -128,11 +128,16 @@ def compile_rules(bound: Bound[RuleFile], *, verify: bool = True) -> list[tuple[
 
 def _rule(compiler: Compiler, spec: RuleSpec) -> Rule:
     bound = compiler.bound
-    family = FAILURE_FAMILY[spec.failure]
+    family = FAILURE_FAMILY.get(spec.failure, "")  # "": a fault already
+    guessed = spec.progress is None and bound.written(spec, "progress")
     fingerprint = None
     if spec.fingerprint is not None:
         fingerprint = _fingerprint(compiler, spec.fingerprint)
-    elif spec.progress is None and spec.when is None:
+    elif (
+        spec.progress is None
+        and spec.when is None
+        and not any(bound.written(spec, name) for name in ("fingerprint", "progress", "when"))
+    ):
         bound.fault(bound.position(spec), "proves nothing, give 'fingerprint', 'progress' or 'when'")
     elif spec.progress in ("serving", "idle") and spec.when is None:
         message = f"'progress: {spec.progress}' alone holds on a healthy server, give a 'fingerprint' or 'when' with it"
@@ -142,7 +147,7 @@ def _rule(compiler: Compiler, spec: RuleSpec) -> Rule:
             bound.key_position(spec, "progress"),
             f"'{spec.failure}' is of the dead family, its lines decide alone; remove 'progress'",
         )
-    if family == "stalled" and spec.progress != "stalled":
+    if family == "stalled" and spec.progress != "stalled" and not guessed:
         bound.fault(
             bound.position(spec, "progress") if spec.progress else bound.position(spec),
             f"'{spec.failure}' is of the stalled family: it pages when work stands still, write 'progress: stalled'",

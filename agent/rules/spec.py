@@ -73,9 +73,11 @@ class FingerprintSpec:
 class RuleSpec:
     """One alert and what proves it."""
 
-    alert: str = field(metadata=key(doc="Name of the alert, in CamelCase.", nonempty=True))
+    alert: str = field(metadata=key(doc="Name of the alert, in CamelCase.", nonempty=True, stand_in=""))
     failure: str = field(
-        metadata=key(doc="What kind of trouble it proves.", choices=frozenset(FAILURE_FAMILY), noun="failure")
+        metadata=key(
+            doc="What kind of trouble it proves.", choices=frozenset(FAILURE_FAMILY), noun="failure", stand_in=""
+        )
     )
     engines: tuple[str, ...] = field(default=(), metadata=key(doc="Engines it is for; all when left out."))
     fingerprint: FingerprintSpec | None = field(default=None, metadata=key(doc="What the log must show."))

@@ -10,6 +10,8 @@ mapping). Field metadata:
 ``minimum``, ``maximum``  bounds of a number or duration
 ``nonempty``  a text or list that must hold something
 ``required``  must be given although the dataclass has a default
+``stand_in``  what takes the place of a required value that is missing or wrong, so that the rest of the object is still
+              looked at; the object is then among :attr:`Bound.unsound`
 
 A class may define ``check(self)``, which yields ``(field path, message)`` or ``(field path, message, "warning")``;
 ``HINTS: ClassVar[Mapping[str, str]]`` (a word other tools use -> what to write here); a field ``position: Position``,
@@ -74,6 +76,7 @@ class Bound(Generic[T]):
         self._keys: dict[Path, Node] = {}
         self._paths: dict[int, Path] = {}
         self._keep: list[object] = []  # keeps ids in _paths unique
+        self._unsound: set[int] = set()
 
     def position(self, owner: object, *path: str | int) -> Position:
         """Where a value stands: ``position(rule, "fingerprint", "stages", 0)``; ``owner`` is a bound dataclass.
@@ -96,6 +99,10 @@ class Bound(Generic[T]):
     def written(self, owner: object, *path: str | int) -> bool:
         """Whether the file itself gives this value."""
         return self._paths.get(id(owner), ()) + path in self._nodes
+
+    def unsound(self, owner: object) -> bool:
+        """Whether a required value of this object is missing or wrong, and something stands in for it."""
+        return id(owner) in self._unsound
 
     def fault(self, position: Position, message: str, severity: Literal["error", "warning"] = "error") -> None:
         self.faults.append(Fault(position, message, severity))
@@ -202,11 +209,18 @@ class _Binder:
         self.env = env
         self.base = base
         self.skip = skip
+        self.wrong: set[Path] = set()  # values with a fault
         self.damaged: set[Path] = set()  # lists and mappings that lost an element to a fault
 
     # -- any node ---------------------------------------------------------------------------------------------
 
     def value(self, hint: Any, node: Node, path: Path, metadata: Mapping[str, Any]) -> Any:
+        made = self.made(hint, node, path, metadata)
+        if made is _INVALID:
+            self.wrong.add(path)
+        return made
+
+    def made(self, hint: Any, node: Node, path: Path, metadata: Mapping[str, Any]) -> Any:
         self.bound._nodes[path] = node
         shape = _shape(hint)
         if shape.anything:
@@ -291,6 +305,11 @@ class _Binder:
                     meant = self.unknown(cls, key, path, [*infos, *secret_files, *extra])
                     sound = sound and not meant
                     misspelt.add(meant.removesuffix("_file") if meant in secret_files else meant)
+                    if meant in infos:
+                        read = self.as_meant(infos[meant], item, (*path, meant))
+                        self.wrong.add((*path, meant))
+                        if read is not _INVALID:
+                            values.setdefault(infos[meant].attribute, read)
                 continue
             twin = f"{info.key}_file"
             if name == info.key and twin in secret_files and twin in given:
@@ -309,9 +328,26 @@ class _Binder:
                     continue
                 wanted = f"'{info.key}' or '{info.key}_file'" if info.secret else f"'{info.key}'"
                 self.fault(node, path, f"{wanted} is missing")
-        if any(value is _INVALID for value in values.values()):
+        lost = [info for info in infos.values() if values.get(info.attribute) is _INVALID]
+        if not all("stand_in" in info.metadata for info in lost):
             return _INVALID
-        return self.finish(cls, node, path, values, gathered, sound)
+        for info in lost:
+            values[info.attribute] = info.metadata["stand_in"]
+        made = self.finish(cls, node, path, values, gathered, sound and not lost)
+        if lost and made is not _INVALID:
+            self.bound._unsound.add(id(made))
+            self.damaged.add(path)
+        return made
+
+    def as_meant(self, info: FieldInfo, node: Node, path: Path) -> Any:
+        """The value of a misspelt key, read as that of the key that was probably meant: faults inside it are found at
+        once. What does not even have its shape was meant otherwise, and nothing is said of it."""
+        if kind_of(node) == "scalar":
+            before = len(self.bound.faults)
+            value = self.value(info.hint, node, path, info.metadata)
+            del self.bound.faults[before:]
+            return value
+        return self.value(info.hint, node, path, info.metadata) if _fits(info.hint, node) else _INVALID
 
     def finish(
         self, cls: type, node: Node, path: Path, values: dict[str, Any], gathered: dict[str, Any], sound: bool
@@ -327,13 +363,21 @@ class _Binder:
             return self.fault(node, path, str(error))
         self.bound._paths[id(made)] = path
         self.bound._keep.append(made)
-        if sound and hasattr(made, "check"):
+        if hasattr(made, "check"):
             for found in made.check():
                 where, message, *severity = found
                 parts = tuple(int(part) if part.isdigit() else part for part in where.split(".") if part)
+                if not sound and not (parts and self.stands(path + parts)):
+                    continue  # what another fault left out may be why
                 position = self.bound.position(made, *parts)
                 self.bound.fault(position, _at(path + parts) + message, severity[0] if severity else "error")
         return made
+
+    def stands(self, path: Path) -> bool:
+        """Whether this value is in the file, and whole."""
+        inner = len(path)
+        whole = not any(other[:inner] == path or path[: len(other)] == other for other in self.wrong)
+        return path in self.bound._nodes and whole
 
     def unknown(self, cls: type, key: ScalarNode, path: Path, known: list[str]) -> str:
         """Says that a key is unknown; gives the one that was probably meant, or ``?`` for one of another tool."""
@@ -402,6 +446,15 @@ class _Binder:
             return convert_scalar(given, shape.members, metadata, noun=noun)
         except ValueError as error:
             return self.fault(node, path, str(error))
+
+
+def _fits(hint: Any, node: Node) -> bool:
+    """Whether a value of this shape may be what the hint asks for; of scalars nothing can be told by shape."""
+    shape = _shape(hint)
+    kind = kind_of(node)
+    if kind == "mapping":
+        return shape.object is not None or shape.mapping is not None
+    return kind == "sequence" and shape.sequence is not None
 
 
 def _described(node: Node) -> str:

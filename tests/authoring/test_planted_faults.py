@@ -20,7 +20,7 @@ from agent.rules.load import load_files
 from agent.schema import Fault
 
 FOLDER = Path(__file__).parent / "faults"
-FILES = ("rules.yaml", "dialect.yaml", "config.yaml")
+FILES = ("rules.yaml", "together.yaml", "dialect.yaml", "config.yaml")
 
 
 @dataclass(frozen=True)

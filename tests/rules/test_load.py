@@ -178,7 +178,7 @@ class TestFiles:
         assert [str(fault) for fault in faults] == [f"{tmp_path}/none.yaml:1:1: there is no such file"]
 
     def test_a_rule_with_a_fault_does_not_hide_the_others(self, tmp_path: Path) -> None:
-        path = write(tmp_path / "r.yaml", RULE + "  - {alert: Other, failure: nonsense}\n")
+        path = write(tmp_path / "r.yaml", RULE + "  - {alert: Other, failure: nonsense, progress: stalled}\n")
         ruleset, faults = load_rules([path], bundled=True)
         assert any(rule.alert == "Budget" for rule in ruleset.rules)
         assert len(faults) == 1
