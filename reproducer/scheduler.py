@@ -16,9 +16,10 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from .batch import Batch, Claim, Row, SampleState
+from .batch import Batch, Claim, SampleState
 from .config import Config
 from .kv_cache import KVCache, chain
+from .packer import Packer
 from .request import Request
 from .transfer import Connector
 
@@ -31,9 +32,8 @@ class Scheduler:
     def __init__(self, config: Config) -> None:
         self.config, self.rules = config, config.rules
         self.kv = KVCache(config.kv_blocks, config.block_tokens, keep=self.rules.prefix_cache)
-        self.connector = (
-            Connector(config.block_tokens, config.link_blocks, config.host_blocks) if self.rules.offload else None
-        )
+        self.connector = Connector(config) if self.rules.offload else None
+        self.packer = Packer(config, self.kv, self.connector)
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self.draft = self.draft_seen = 1  # this step's draft length, and the one the packer knows of
@@ -55,7 +55,8 @@ class Scheduler:
         self.finished.clear()
         if self.connector:
             self.connector.advance(self.waiting)
-        batch = self.pack()
+        seats = self.config.max_batch - len(self.running) - sum(1 for request in self.waiting if request.blocks)
+        batch = self.packer.pack(self.running, self.waiting, seats, self.draft_seen)
         self.claim(batch)
         if batch.rows:
             sample_state = forward_step(batch)
@@ -64,79 +65,23 @@ class Scheduler:
         self.kv.check(self.requests())
         return batch
 
-    def pack(self) -> Batch:
-        """Fill the step up to A: decodes first, then prompts begun, then the queue in order."""
-        batch, budget = Batch(), self.config.step_tokens
-        for request in self.running:
-            if request.decoding and (cost := 1 + self.draft_seen * self.rules.speculate) <= budget:
-                batch.rows.append(Row(request, 1, cost))
-                budget -= cost
-        for request in self.running:
-            if not request.decoding and (row := self.chunk(request, budget)):
-                batch.rows.append(row)
-                budget -= row.charged
-        promised, seats = 0, self.config.max_batch - len(self.running) - sum(1 for r in self.waiting if r.blocks)
-        for request in self.waiting:
-            if seats <= 0 and not request.blocks:
-                break
-            if request.loading:
-                continue
-            seats -= not request.blocks
-            if self.connector and self.connector.fetch(request, self):
-                continue
-            row = self.chunk(request, budget)
-            if row is None or not self.fits(need := self.admission_need(request, row), promised):
-                break  # the head of the queue waits, and all behind it
-            promised += need
-            batch.arrivals.append(row)
-            budget -= row.charged
-        return batch
-
-    def chunk(self, request: Request, budget: int) -> Row | None:
-        """As much of the prompt as fits. A last chunk is charged without what the cache is *believed* to save."""
-        reusable = 0 if request.computed else len(self.kv.hit(request)) * self.config.block_tokens
-        if (cost := request.remaining - reusable) <= budget:
-            return Row(request, request.remaining, cost)
-        size = budget - budget % self.config.block_tokens
-        return Row(request, size, size) if size else None
-
-    def admission_need(self, request: Request, row: Row) -> int:
-        """Blocks that must be free before this request may run: the promise that the profile makes."""
-        if self.rules.admission == "chunk":
-            return self.kv.blocks_for(row.tokens)
-        shared = sum(1 for block in self.kv.hit(request) if self.kv.holders[block]) + len(request.blocks)
-        whole = request.length if self.rules.by_chunk else self.target(request, row)
-        return self.kv.blocks_for(whole) - shared
-
-    def target(self, request: Request, row: Row) -> int:
-        """Tokens for which the request should hold blocks once this step is claimed."""
-        if self.rules.admission == "reserve":
-            return len(request.prompt) + request.max_new + self.config.lookahead
-        if not self.rules.by_chunk and self.rules.admission == "prompt" and not request.decoding:
-            return request.length
-        return request.computed + row.tokens
-
-    def fits(self, need: int, promised: int) -> bool:
-        ceiling = int(self.config.kv_ceiling * self.config.kv_blocks)
-        return need + promised <= self.kv.available and self.kv.held + need + promised <= ceiling
-
     def claim(self, batch: Batch) -> None:
         """Make the estimates true: blocks for what runs, then admission for what was packed from the queue."""
         before = self.preemptions
         for row in list(batch.rows):
-            while row.request.blocks and not self.kv.grow(row.request, self.target(row.request, row)):
+            while row.request.blocks and not self.kv.grow(row.request, self.packer.target(row)):
                 if not self.rules.preempt:
-                    self.claims.append(self.unmet(row.request, self.target(row.request, row)))
+                    self.claims.append(self.packer.lack(row))
                     batch.rows.remove(row)  # holds what it has, and waits for another to let go
                     break
                 self.preempt(self.running[-1], batch)
         for row in batch.arrivals:
             request = row.request
-            if self.preemptions > before or not self.fits(self.admission_need(request, row), 0):
+            if self.preemptions > before or not self.packer.fits(self.packer.need(row), 0):
                 break
             if not request.computed:
                 request.computed = request.cached = self.kv.share(request)
-            self.kv.grow(request, self.target(request, row))
+            self.kv.grow(request, self.packer.target(row))
             self.waiting.remove(request)
             self.running.append(request)
             batch.rows.append(row)
@@ -192,10 +137,6 @@ class Scheduler:
         self.kv.release(request)
         (self.running if request in self.running else self.waiting).remove(request)
         self.finished.append(request)
-
-    def unmet(self, request: Request, tokens: int) -> Claim:
-        held = len(request.blocks)
-        return Claim(request.id, held, self.kv.blocks_for(tokens) - held, self.kv.available)
 
     def requests(self) -> Iterator[Request]:
         yield from self.running

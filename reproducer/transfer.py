@@ -10,10 +10,11 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from .config import Config
 from .request import Request
 
 if TYPE_CHECKING:
-    from .scheduler import Scheduler
+    from .packer import Packer
 
 __all__ = ["Connector"]
 
@@ -25,8 +26,9 @@ class Connector:
     any block of the next step.
     """
 
-    def __init__(self, block_tokens: int, link_blocks: int, capacity: int) -> None:
-        self.block_tokens, self.link_blocks, self.capacity = block_tokens, link_blocks, capacity
+    def __init__(self, config: Config) -> None:
+        self.block_tokens, self.link_blocks = config.block_tokens, config.link_blocks
+        self.capacity = config.host_blocks
         self.outside: OrderedDict[int, None] = OrderedDict()
         self.saves: deque[tuple[int, int]] = deque()
         self.loads: deque[tuple[int, int]] = deque()
@@ -41,12 +43,12 @@ class Connector:
             found += 1
         return found
 
-    def fetch(self, request: Request, scheduler: Scheduler) -> bool:
+    def fetch(self, request: Request, packer: Packer) -> bool:
         """Begin to load what is outside, if there is room for *that*; the rest of the prompt stays a claim."""
         blocks = 0 if request.loaded or request.computed else self.prefix(request)
-        if not blocks or not scheduler.fits(blocks, 0):
+        if not blocks or not packer.fits(blocks, 0):
             return False
-        scheduler.kv.grow(request, blocks * self.block_tokens)
+        packer.kv.grow(request, blocks * self.block_tokens)
         request.loading = blocks
         self.loads.extend(zip(request.hashes, request.blocks, strict=False))
         return True
