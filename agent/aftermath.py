@@ -6,14 +6,16 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Final
 
 from agent.actions import ActionRunner
 from agent.config import Config
-from agent.config.servers import MetricsSource
-from agent.edges import metrics_endpoint
+from agent.config.servers import MetricsSource, ServerConfig
+from agent.edges import metrics_endpoint, zone
 from agent.evidence import EvidenceStore, Limits, Target, eligible
+from agent.log_window import around, stamp_clock
 from agent.metrics.fetch import FetchError, fetch
 from agent.model import Alert
 from agent.processes import local_port
@@ -64,6 +66,8 @@ class Aftermath:
             enabled=settings.enabled,
         )
         self.actions = ActionRunner(config.actions, self._state / "actions.jsonl", observe=self._observe)
+        self._log_window = settings.log_window
+        self._timezone = config.global_.timezone
         self._servers = {server.name: server for server in config.servers}
         self._dialects = dialects
 
@@ -97,12 +101,26 @@ class Aftermath:
         page = server.metrics if server is not None else None
         return Target(
             server=alert.server,
-            logs={name: Target.tail_of(name) for name in self._files(alert.server)},
+            logs=self._logs(alert, server),
             page=self._page(page, server.engine) if server is not None and page is not None else None,
             process=server.process if server is not None else "",
             port=local_port(page.url) if page is not None else None,
             context=self._context,
         )
+
+    def _logs(self, alert: Alert, server: ServerConfig | None) -> dict[str, Callable[[int], bytes]]:
+        found: dict[str, Callable[[int], bytes]] = {}
+        for name in self._files(alert.server):
+            sources = server.logs if server is not None else ()
+            source = next((s for s in sources if s.path and fnmatch(name, s.path)), sources[0] if sources else None)
+            clock = stamp_clock(
+                self._dialects,
+                engine=server.engine if server is not None else "auto",
+                envelope=source.format if source is not None else "auto",
+                timezone=zone((source.timezone if source is not None else None) or self._timezone),
+            )
+            found[name] = around(name, alert.starts_at, self._log_window, clock)
+        return found
 
     def _page(self, source: MetricsSource, engine: str) -> Callable[[float], bytes]:
         def read(seconds: float) -> bytes:

@@ -122,7 +122,7 @@ class EvidenceConfig:
 
     enabled: bool = option("Whether anything is captured.", True)
     path: str = option("Folder; default: 'incidents' in the state folder.", "")
-    log_window: Duration = seconds(300, "Log before and after the onset.", minimum=0)
+    log_window: Duration = seconds(300, "Log before and after the onset; 0: the end of the log.", minimum=0)
     timeout: Duration = seconds(20, "Total time of one capture.", minimum=1)
     max_incident_mib: int = option("Bound of one incident.", 32, minimum=1)
     max_total_mib: int = option("Bound of all; the oldest go first.", 512, minimum=1)
