@@ -129,7 +129,14 @@ class LineReader:
             item = json.loads(raw)
         except (ValueError, RecursionError):
             return None
-        return Shipped.learn(item, self._is_header) if isinstance(item, dict) else None
+        return Shipped.learn(item, self._is_line) if isinstance(item, dict) else None
+
+    def _is_line(self, text: str) -> bool:
+        """As :meth:`_is_header`; of llama.cpp, whose lines had neither time nor level, the columns will do."""
+        if self._is_header(text):
+            return True
+        header = None if text[:1] in ("", "{") else self.decoder.decode(text, self.engines, self.context)
+        return header is not None and {"logger", "module"} <= header.attributes.keys()
 
     def _is_header(self, text: str) -> bool:
         """Whether an engine's own header begins here, beyond doubt: one that has a time, or a level in brackets."""
