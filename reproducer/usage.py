@@ -136,6 +136,7 @@ Each section prints a table of docs/reproducer.md. Those without a model are exa
 afterwards run real processes and take minutes.
 
   python -m reproducer matrix --quick bounds replays
+  python -m reproducer matrix watched:idle               # one row of a long table
   python -m reproducer matrix --write docs/reproducer.md --plot docs/reproducer-onset.png""",
 }
 
