@@ -16,6 +16,7 @@ help:
 	@echo "make bench-detection   false pages, missed wedges and delay in simulation"
 	@echo "make bench-delivery    the fault campaign against receivers"
 	@echo "make bench-footprint   memory and CPU of the idle daemon"
+	@echo "make docs              the documentation as a site, in build/site"
 
 setup: $(STAMP)
 
@@ -52,6 +53,10 @@ bench-delivery: $(STAMP)
 
 bench-footprint: $(STAMP)
 	@$(BIN)/python -m bench.footprint
+
+docs: $(STAMP)
+	@$(BIN)/mkdocs build --strict --quiet --site-dir build/site
+	@echo "open build/site/index.html, or build/site/first-ten-minutes/index.html"
 
 clean:
 	rm -rf $(VENV) .cache build dist .mypy_cache .pytest_cache .ruff_cache

@@ -132,6 +132,16 @@ def test_the_site_lists_every_page() -> None:
     assert there - set(listed) == set()
 
 
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    page = (tmp_path / "site" / "runbooks" / "token_budget_deadlock" / "index.html").read_text()
+    assert "<h1" in page
+
+
 def test_our_pages_are_reachable_from_the_readme() -> None:
     seen: set[Path] = set()
     todo = [ROOT / "README.md"]
