@@ -8,8 +8,11 @@ stand one after the other there, so lines are sorted by time and those of one sc
 from __future__ import annotations
 
 import gzip
+import math
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Final
@@ -24,6 +27,7 @@ SAME_SCRAPE: Final = 0.5
 """Lines of different series less than this many seconds apart are of one scrape."""
 MAX_BYTES: Final = 1 << 31
 """Most bytes that are read of a file, after unpacking."""
+_TARGET_LABELS: Final = ("pod", "kubernetes_pod_name", "instance")
 _LAST_SECOND: Final = 95_617_584_000.0
 """The year 5000; a later time is milliseconds taken for seconds."""
 
@@ -40,9 +44,12 @@ def read_samples(path: str | PathLike[str], mapper: SignalMapper, server: str) -
     page = parse_page(data, mapper.wanted(data), openmetrics=True)
     _check(path, data, page)
     samples: list[Sample] = []
-    for timestamp, group in _scrapes(page.series):
-        look = Page(group, page.families, cut=page.cut)
-        samples += mapper.map(look, server=server, timestamp=timestamp)
+    for target, series in _targets(page.series).items():
+        for timestamp, group in _scrapes(series):
+            look = Page(group, page.families, cut=page.cut)
+            found = mapper.map(look, server=server, timestamp=timestamp)
+            samples += [_of_target(sample, target) for sample in found] if target else found
+    samples.sort(key=lambda sample: sample.timestamp)
     if not page.series and data.replace(b"# EOF", b"").strip():
         whose = f"of engine {mapper.engine}" if mapper.engine else "of any engine that is known here"
         raise SeriesFileError(
@@ -95,6 +102,33 @@ def _first_line(data: bytes, page: Page, bad: Callable[[Series], bool]) -> LineF
             if bad(series):
                 return LineFault(number, f"series {series.name!r}")
     return LineFault(1, "a series")
+
+
+def _targets(series: list[Series]) -> dict[str, list[Series]]:
+    """The series of each target that Prometheus scraped, by its name; all under ``""`` where there is one at a time.
+
+    A server's own page has no such labels; an export may hold a whole fleet, and a target that took another's place
+    (a pod that was replaced) is the same server going on."""
+    for label in _TARGET_LABELS:
+        spans: dict[str, tuple[float, float]] = {}
+        for one in series:
+            name = one.labels.get(label)
+            if name and "ReplicaId" not in one.labels:
+                low, high = spans.get(name, (math.inf, -math.inf))
+                time = one.timestamp or 0.0
+                spans[name] = min(low, time), max(high, time)
+        ordered = sorted(spans.values())
+        if any(later[0] < earlier[1] for earlier, later in pairwise(ordered)):
+            found: dict[str, list[Series]] = {}
+            for one in series:
+                found.setdefault(one.labels.get(label, ""), []).append(one)
+            return found
+    return {"": series}
+
+
+def _of_target(sample: Sample, target: str) -> Sample:
+    """Replica 0 of a target is known by the target's name."""
+    return replace(sample, instance=target if sample.instance in ("", "0") else f"{target}/{sample.instance}")
 
 
 def _scrapes(series: list[Series]) -> Iterator[tuple[float, list[Series]]]:

@@ -126,3 +126,35 @@ def test_the_same_file_is_taken_by_promtool(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def _export(rows: list[tuple[str, float, int]]) -> str:
+    """Lines of ``vllm:generation_tokens_total`` of some pods: (pod, time, value)."""
+    return (
+        "".join(f'vllm:generation_tokens_total{{engine="0",pod="{pod}"}} {value} {time}\n' for pod, time, value in rows)
+        + "# EOF\n"
+    )
+
+
+def test_targets_of_an_export_are_told_apart(tmp_path: Path) -> None:
+    #  a  *   *   *        each at times of its own: summed, they would hide the one that stands still;
+    #  b    *   *   *      taken for one, they would look like a restart at every sample
+    path = tmp_path / "fleet.om"
+    path.write_text(
+        _export([("a", 100, 5), ("a", 115, 5), ("a", 130, 5), ("b", 107, 50), ("b", 122, 60), ("b", 137, 70)])
+    )
+    samples = read_samples(path, SignalMapper(ALL), "s")
+    assert [(one.timestamp, one.instance, one.values["generation_tokens_total"]) for one in samples] == [
+        (100, "a", 5),
+        (107, "b", 50),
+        (115, "a", 5),
+        (122, "b", 60),
+        (130, "a", 5),
+        (137, "b", 70),
+    ]
+
+
+def test_a_pod_that_took_anothers_place_is_the_same_server(tmp_path: Path) -> None:
+    path = tmp_path / "replaced.om"
+    path.write_text(_export([("a", 100, 5), ("a", 115, 9), ("b", 160, 0), ("b", 175, 4)]))
+    assert {one.instance for one in read_samples(path, SignalMapper(ALL), "s")} == {"0"}
