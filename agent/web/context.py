@@ -25,6 +25,7 @@ def lines_around(
 
     Lines that filled a stage carry its name, time and severity; the others have no time of their own. Between pieces
     that are not next to each other stands a line ``...``. A stage that is older than what was captured is left out.
+    A record of many lines is shown to its end, for a traceback says what is wrong in its last one.
     """
     by_file: dict[str, list[StageEvidence]] = {}
     for stage in stages:
@@ -71,7 +72,8 @@ def _pieces(
         start = max(shown + 1, index - before)
         if 0 <= shown < start - 1:
             yield ContextLine(None, "...", file)
-        stop = min(len(lines), index + after + 1)
+        record = min(hits[index].body.strip().count("\n"), _COMPARED)
+        stop = min(len(lines), index + record + after + 1)
         for at in range(start, stop):
             stage = hits.get(at)
             text = lines[at][:_LONGEST]

@@ -53,11 +53,17 @@ def test_a_traceback_is_found_by_its_first_line() -> None:
     assert [line.text for line in lines][:2] == ["09:00 Traceback (most recent call last):", "  File x"]
 
 
+def test_a_traceback_is_shown_to_its_last_line() -> None:
+    body = "\n".join(["Traceback (most recent call last):", *(f"  File {n}" for n in range(15)), "AssertionError: y"])
+    lines = lines_around([stage("symptom", 1, body)], lambda _: f"{body}\nend\nof\nlog", before=0, after=1)
+    assert [line.text for line in lines][-2:] == ["AssertionError: y", "end"]
+
+
 def test_of_tracebacks_that_begin_alike_the_one_that_was_meant_is_found() -> None:
     head = "Traceback (most recent call last):"
     body = f"{head}\n  File x\nAssertionError: y"
     text = "\n".join([body, "I say", f"E {head}", "  File z", "ValueError: later"])
-    lines = lines_around([stage("symptom", 1, body)], lambda _: text, before=0, after=2)
+    lines = lines_around([stage("symptom", 1, body)], lambda _: text, before=0, after=0)
     assert [(line.line, line.text) for line in lines] == [(1, head), (2, "  File x"), (3, "AssertionError: y")]
 
 

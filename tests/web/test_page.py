@@ -182,6 +182,30 @@ def test_an_only_engine_is_found_whatever_the_series_call_it(serve: Serve, brows
     assert "generated from 950 to 0" in label
 
 
+def test_a_long_traceback_shows_what_it_says_and_what_is_over_is_no_order(serve: Serve, browser: Browser) -> None:
+    view = bad_night()
+    alert = view.alert_list[0]
+    body = "\n".join(
+        ["Traceback (most recent call last):", *(f"  File {n}" for n in range(30)), "AssertionError: 257 > 256"]
+    )
+    stages = (*alert.stages[:-1], replace(alert.stages[-1], body=body))
+    over = alert.with_(stages=stages, state="resolved", ends_at=NOW - 60)
+    view.alert_list, view.incident_list = [], [incident_of(over)]
+    client = serve(view)
+    browser.open(client, f"#/incident/{view.incident_list[0].id}")
+    said = browser.text(".stages li:last-child code")
+    assert said.startswith("Traceback")
+    assert "… 27 lines …" in said
+    assert said.endswith("AssertionError: 257 > 256")
+    assert "Do now" not in browser.text("#main")
+    assert "not run" in browser.text(".checks li:last-child b")
+    assert "python" not in browser.text(".checks li:last-child b")
+    # whoever comes to the first screen when all is over finds what it was
+    browser.open(client)
+    browser.wait("return document.querySelector('.lately a') !== null")
+    assert browser.text(".lately a") == "trtllm-0: token budget deadlock"
+
+
 def test_every_page_has_its_content(serve: Serve, browser: Browser) -> None:
     client = serve()
     for address, expected in (

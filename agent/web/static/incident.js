@@ -47,7 +47,7 @@ export function incidentPage(store, incident) {
       h("p", { class: "why" }, alert.annotations.summary || ""),
       h("p", { class: "cause" }, h("b", null, `${alert.confidence}, ${alert.severity}`), ` · ${alert.alertname} · began ${clock(start)}`, alert.fired_at ? ` · fired ${clock(at(alert.fired_at))}` : "", end !== null ? ` · ended ${clock(end)}` : "")),
     h("div", { class: "two" },
-      card("Do now", (context.actions || []).length ? h("ol", { class: "actions" }, context.actions.map((text) => h("li", null, prose(text)))) : h("p", { class: "quiet" }, "See the runbook."),
+      card(open ? "Do now" : "What to do", (context.actions || []).length ? h("ol", { class: "actions" }, context.actions.map((text) => h("li", null, prose(text)))) : h("p", { class: "quiet" }, "See the runbook."),
         alert.annotations.runbook_url ? h("p", null, link(alert.annotations.runbook_url, "Runbook")) : null,
         open ? muteButton(store, alert) : null),
       card("How it is known", checklist(alert), h("p", { class: "quiet" }, context.deadline_s ? `Counts as stuck after ${number(context.deadline_s)} s without progress (${context.deadline_source}).` : ""),
@@ -56,7 +56,7 @@ export function incidentPage(store, incident) {
     card("What happened",
       h("ol", { class: "stages" }, alert.stages.map((stage) => h("li", { class: severityKind(stage.severity) },
         h("span", { class: "time" }, clock(at(stage.timestamp))), h("b", null, stage.stage), stage.count > 1 ? ` ×${number(stage.count)}` : "",
-        h("code", null, stage.body), h("span", { class: "quiet" }, stage.file ? `${stage.file}:${stage.line}` : "")))),
+        h("code", null, gist(stage.body)), h("span", { class: "quiet" }, stage.file ? `${stage.file}:${stage.line}` : "")))),
       alert.stages.length ? null : h("p", { class: "quiet" }, "No log line explains it; the signals alone do."),
       serverPlots(seriesOf(store, alert, engine), [engine], { from, to, bands: [{ from: start, to: end || to, kind: "bad" }], markers: stageMarkers(alert) })),
     h("div", { class: "two" },
@@ -97,6 +97,12 @@ function seriesOf(store, alert, engine) {
   return out;
 }
 
+/** A traceback as far as a tired person reads it: how it begins and how it ends; the whole stands among the lines. */
+function gist(body) {
+  const all = body.trimEnd().split("\n");
+  return all.length <= 7 ? body : [all[0], `  … ${all.length - 5} lines …`, ...all.slice(-4)].join("\n");
+}
+
 function checklist(alert) {
   const list = alert.checklist;
   const rows = [
@@ -106,7 +112,8 @@ function checklist(alert) {
   ];
   return h("ul", { class: "checks" }, rows.map(([question, answer]) => {
     const [sign, kind] = ANSWER[String(answer).split(/[:,\s]/)[0]] || ["?", "open"];
-    return h("li", { class: kind }, h("span", { class: "sign", "aria-hidden": "true" }, sign), h("span", null, question, ": ", h("b", null, answer)));
+    const [, word, how] = String(answer).match(/^([^:]*)(:[^]*)?$/);
+    return h("li", { class: kind }, h("span", { class: "sign", "aria-hidden": "true" }, sign), h("span", null, question, ": ", h("b", null, word), how ? h("span", { class: "quiet" }, how) : ""));
   }));
 }
 

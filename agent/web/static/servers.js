@@ -3,7 +3,7 @@ import { h, prose } from "./dom.js";
 import { at, clock, number, percent, plural } from "./format.js";
 import { begin, pill, serverPlots, since } from "./parts.js";
 import { sparkline } from "./plot.js";
-import { nameOf, ranked, verdict } from "./verdict.js";
+import { nameOf, ranked, spanOf, verdict } from "./verdict.js";
 
 const WINDOW = 900;
 
@@ -14,7 +14,16 @@ export function serversPage(store) {
     banner(top, store),
     h("div", { class: "servers" }, ranked(status).map(({ server, state }) => serverCard(server, state, store, top))),
     status.health.observe ? observing(status.observed) : null,
+    lately(store),
   ];
+}
+
+/** Who comes here because of a page may come when it is over: what ended within the last day, the newest first. */
+function lately(store) {
+  const over = (store.incidents || []).filter(({ alert }) => alert.ends_at && store.now() - at(alert.ends_at) < 86400)
+    .sort((a, b) => at(b.alert.ends_at) - at(a.alert.ends_at)).slice(0, 5);
+  return over.length ? h("section", { class: "lately" }, h("h2", null, "Over within the last day"), h("ul", { class: "list" }, over.map(({ id, alert }) =>
+    h("li", null, h("a", { href: `#/incident/${encodeURIComponent(id)}` }, `${alert.server}: ${alert.failure.replaceAll("_", " ")}`), ` from ${clock(at(alert.starts_at))} for ${spanOf(alert)}`)))) : null;
 }
 
 function observing(report) {
