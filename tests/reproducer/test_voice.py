@@ -89,7 +89,7 @@ def test_pages_tell_what_happens(worlds: dict[str, World], voice: str, running: 
 
 def test_the_vllm_stats_line_falls_silent_while_requests_wait() -> None:
     """INFO only while something was computed in this interval or the one before, whatever runs or waits."""
-    world = SCENARIOS["deadlock"].build(0).run(5.0)
+    world = SCENARIOS["deadlock-early"].build(0).run(3.0)
     lines = [line for line in world.log().splitlines() if "Avg prompt throughput" in line]
     zero = [line for line in lines if "throughput: 0.0 tokens/s, Avg generation throughput: 0.0" in line]
     assert len(zero) == 1
@@ -98,7 +98,7 @@ def test_the_vllm_stats_line_falls_silent_while_requests_wait() -> None:
 
 
 def test_transfers_are_told_apart_from_waiting_for_room() -> None:
-    world = SCENARIOS["transfer"].build(0).run(4.0)
+    world = SCENARIOS["transfer"].build(0).run(8.0)
     page = world.voice.page(world.engine)
     assert re.search(r'kv_fetch_by_stage\{[^}]*stage="completed_waiting"\} [1-9]', page)
     assert re.search(r'waiting_by_reason\{[^}]*reason="deferred"\} [1-9]', page)
@@ -106,7 +106,7 @@ def test_transfers_are_told_apart_from_waiting_for_room() -> None:
 
 
 def test_a_warning_is_not_repeated_every_step() -> None:
-    world = SCENARIOS["deadlock"].build(0).run(5.0)
+    world = SCENARIOS["deadlock-early"].build(0).run(3.0)
     warnings = [line for line in world.log().splitlines() if " WARNING " in line]
     assert 1 <= len(warnings) <= 20
     assert re.search(r"Request \d+ holds \d+ KV cache blocks and needs 1 more, 0 of 512 are free", warnings[-1])
