@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 import time
 from collections import Counter
 
@@ -15,9 +16,10 @@ __all__ = ["bound", "page", "summary", "table"]
 
 HEAD = """# Measured: the progress verdict
 
-{date}, `{command}` (also `make bench-detection`), {minutes:.0f} minutes on {workers} processes,
-two cores that were shared with other work. `--keep FILE` keeps each result: the same command then goes on where it was
-stopped, another `--seed` adds to it, and the tables are about all that the file holds.
+{date}, `{command}`
+(also `make bench-detection`), {minutes:.0f} minutes on {workers} processes, two cores shared with other work.
+`--keep FILE` keeps each result: the same command then goes on where it was stopped, another `--seed` adds to it, and
+the tables are about all that the file holds.
 Simulated servers, see `bench/queueing.py`, `bench/scenarios.py`, `bench/wedges.py`; looked at every 5 s, judged by the
 tracker that the daemon runs, from signals alone: no log line helps.
 
@@ -32,8 +34,10 @@ habit of it.
 LEGEND = """
 *bound*: least mean delay of any test that sees completions only, for one false alarm in 30 days
 (`ln(gamma * rate) / rate + scrape / 2`, median over the wedges). The verdict sees tokens and steps too, so it may be
-under it. *set by*: what set the deadline, see docs/how-it-works.md. Before ten completions the 60 s rule is quicker: a
-young process is given the benefit of the doubt, and a line in the log that names the stall takes it away (10 s).
+under it. *set by*: what set the deadline, see [how it works](how-it-works.md). Servers of TensorRT-LLM count tokens
+when a request ends, so the rule on tokens pages on those that work through a queue. A trickle moves tokens: that rule
+never sees one. Before ten completions it is quicker on some: a young process is given the benefit of the doubt, and a
+line in the log that names the stall takes it away (10 s).
 
 ## Early warnings
 
@@ -103,11 +107,12 @@ def summary(results: list[Healthy | Wedged]) -> str:
         ours, better = (_percentile([_waited(one, places) for one in ones], 0.5) for places in ((0,), (1, 2)))
         halves.append((ours <= 0.5 * better, f"{kind} {ours:.0f} s against {better:.0f} s"))
     late = "; ".join(text for met, text in halves if not met)
-    return (
+    return textwrap.fill(
         "The goal: no false page, no wedge missed, at most half of the delay of the quicker of two rules in use. Here: "
         f"{pages} false pages in {hours:,.0f} server-hours{most}, {missed} of {len(found):,} wedges missed, "
         f"half of the quicker rule's median delay or less for {sum(met for met, _ in halves)} of {len(halves)} kinds"
-        f"{f' (not for: {late})' if late else ''}."
+        f"{f' (not for: {late})' if late else ''}.",
+        width=120,
     )
 
 
