@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import configparser
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ import yaml
 
 from agent.cli import parser
 from agent.config import load_config
+from reproducer.usage import command_line
 from tests.deploy.conftest import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -58,22 +61,40 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     assert broken == []
 
 
-def commands(page: Path) -> list[str]:
-    return [
-        line
-        for _, language, body in FENCE.findall(page.read_text())
-        if language == "sh"
-        for line in body.replace("\\\n", " ").splitlines()
-        if line.strip() and not line.startswith("#")
-    ]
+NOT_RUN = re.compile(r"(?:^<!-- not run: ([^\n]+) -->\n)?^```console\n(.*?)^```", re.M | re.S)
+RUNNABLE = [page for page in PAGES if page.name != "README.md"]  # test_readme follows that one
 
 
-CASES = [(page, line) for page in OURS for line in commands(page)]
+def lines_of(body: str) -> list[str]:
+    lines = body.replace("\\\n", " ").splitlines()
+    return [line for line in lines if line.strip() and not line.startswith("#")]
+
+
+CASES = [
+    (page, line)
+    for page in RUNNABLE
+    for _, language, body in FENCE.findall(page.read_text())
+    if language == "sh"
+    for line in lines_of(body)
+]
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as a reader has it: the repository, and files of one's own under the names that the pages use."""
+    folder = tmp_path_factory.mktemp("desk")
+    for name in ("docs", "integrations", "rules", "tests"):
+        (folder / name).symlink_to(ROOT / name)
+    shutil.copy(ROOT / "tests" / "cases" / "vllm-idle" / "server.log", folder)
+    examples = re.findall(r"^```yaml\n(rules:.*?)^```", (ROOT / "docs" / "rules.md").read_text(), re.M | re.S)
+    (folder / "my-rules.yaml").write_text(next(example for example in examples if "\ntests:" in example))
+    (folder / "wedgewatch.yaml").write_text("servers: [{name: a, logs: [{path: server.log}]}]\n")
+    return folder
 
 
 @pytest.mark.peer
 @pytest.mark.parametrize(("page", "line"), CASES, ids=[f"{page.name}-{index}" for index, (page, _) in enumerate(CASES)])
-def test_every_command_block_does_what_it_says(page: Path, line: str) -> None:
+def test_every_command_block_does_what_it_says(page: Path, line: str, desk: Path) -> None:
     command, _, comment = line.partition("   # ")
     expected = re.search(r"exit (\d)", comment)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -81,9 +102,43 @@ def test_every_command_block_does_what_it_says(page: Path, line: str) -> None:
     if shutil.which(program, path=path) is None:
         pytest.skip(f"{program} is not installed")
     done = subprocess.run(
-        ["bash", "-c", command], cwd=ROOT, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=90
+        ["bash", "-c", command], cwd=desk, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=90
     )
     assert done.returncode == (int(expected[1]) if expected else 0), f"{command}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.name)
+def test_a_block_that_is_not_run_says_why_and_is_spelled_right(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = []
+    for reason, body in NOT_RUN.findall(page.read_text()):
+        if not reason:
+            wrong.append(f"no reason: {body}")
+        for line in lines_of(body):
+            if not line.startswith("$ "):
+                wrong.append(f"no prompt: {line}")
+            words = shlex.split(line.removeprefix("$ "), comments=True)
+            try:
+                if Path(words[0]).name == "wedgewatch":
+                    parser().parse_args(words[1:])
+                elif words[:3] == ["python", "-m", "reproducer"]:
+                    command_line(defaultdict(lambda: int)).parse_args(words[3:])
+            except SystemExit as ended:
+                if ended.code:
+                    wrong.append(f"{line}: {capsys.readouterr().err}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_block_is_of_a_kind_that_is_checked(page: Path) -> None:
+    """``sh`` is run, ``console`` is spelled right, ``yaml`` is loaded; a picture or a formula holds no command."""
+    for _, language, body in FENCE.findall(page.read_text()):
+        assert language in {"sh", "console", "yaml", "ini", "python", "text", ""}, language
+        if language in {"text", ""}:
+            assert not re.search(r"^(?:\$ |wedgewatch |python3? |pip |make |kubectl |docker )", body, re.M), body
+        elif language == "python":
+            compile(body, str(page), "exec")
+        elif language == "ini":
+            configparser.ConfigParser().read_string(body)
 
 
 def test_every_wedgewatch_command_in_the_docs_is_one() -> None:
