@@ -113,7 +113,9 @@ def test_live_and_scan_agree(
     while waiting:
         live.samples([waiting.pop(0)], engine)
     live.core.on_log(LogBytes("k", "server", str(log), b"", position, ended=True))
-    last = max([clocks[-1], *(s.timestamp for s in samples[-1:]), *(a.starts_at for a in finished.alerts)])
+    last = max(
+        [clocks[-1], *(s.timestamp for s in samples[-1:]), *(a.fired_at or a.starts_at for a in finished.alerts)]
+    )
     live.to(last + 20)
     live.core.commit()
     live.store.close()

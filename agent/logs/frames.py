@@ -4,8 +4,8 @@ A line that is nobody's may still hold an engine's header a few characters furth
 a frame, and its *shape* (words and numbers are any word, blanks any blanks, signs are themselves) takes it off every
 line that follows: of a traceback too, whose lines have no header by which they could be told.
 
-A frame is believed at once when a time stands in it, else at its second line, and only as long as more lines were
-framed than stood bare: a request that quotes a header is one line among many of the engine's own.
+A frame of mere words is believed at its second line, any other at once, and only as long as more lines were framed than
+stood bare: a request that quotes a header is one line among many of the engine's own.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class Frames:
         self._framed += 1
         shape = _shape(frame)
         seen = self._seen[shape] = self._seen.get(shape, 0) + 1
-        if shape in self.shapes or (not stamped and seen < 2) or len(self.shapes) >= MOST_SHAPES:
+        worded = not stamped and re.fullmatch(r"[\w\s]+", frame) is not None
+        if shape in self.shapes or (worded and seen < 2) or len(self.shapes) >= MOST_SHAPES:
             return shape in self.shapes
         self._believe(shape)
         return True
