@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 
 from .config import Config
@@ -12,8 +13,9 @@ from .load import Load
 from .process import ServeProcess
 from .simulate import Outcome
 from .users import Recorded, Users, population_for
+from .verify import Daemon
 
-__all__ = ["arguments_for", "run_live"]
+__all__ = ["arguments_for", "paged_live", "run_live"]
 
 
 def arguments_for(config: Config) -> list[str]:
@@ -64,3 +66,31 @@ def run_live(
             outcome.wedged = "assertion" if last["crash"] else "deadlock"
             outcome.total_num_tokens = (last["crash"] or {}).get("total_num_tokens", 0)
         return outcome
+
+
+def paged_live(
+    config: Config, users: int, seed: int, *, calm: int = 4, calm_seconds: float = 45.0, patience: float = 300.0
+) -> tuple[str, str, float]:
+    """wedgewatch run beside a live server: what it pages, how sure it is, and seconds from the last step; or nothing.
+
+    ``calm`` users work first, for ``calm_seconds``; then come ``users``.
+    """
+    config = config.with_(seed=seed)
+    people = population_for(config.profile, config.max_seq_len, seed)
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        ServeProcess(Path(scratch), arguments_for(config)) as server,
+        closing(Daemon(["--metrics", server.metrics_url, "--log", str(server.log)])) as daemon,
+        closing(Load(server.url, max_total=config.max_seq_len)) as load,
+    ):
+        watch = Watch(server, load, 0.5)
+        load.closed(people, calm)
+        watch.until(calm_seconds, stop_at_wedge=True, tell=lambda _: None)
+        load.closed(people, users)
+        end = time.monotonic() + patience
+        while time.monotonic() < end:
+            watch.look()
+            if alert := daemon.critical("firing"):
+                return str(alert["failure"]), str(alert["confidence"]), time.time() - watch.moved
+            time.sleep(0.5)
+    return "", "", patience

@@ -72,6 +72,8 @@ class Load:
     def stop(self) -> None:
         self.stopping.set()
 
+    close = stop
+
     @property
     def completed(self) -> int:
         return sum(1 for answer in list(self.answers) if answer.status == 200)

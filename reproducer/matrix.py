@@ -15,12 +15,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from .config import Config, preset
-from .live import run_live
+from .live import paged_live, run_live
 from .published import RATES, REPORTED, published_matrix
 from .replay import replay
 from .siblings import SCENARIOS
@@ -187,6 +188,31 @@ def watched(quick: bool, tell: Tell, names: Sequence[str] = tuple(SCENARIOS)) ->
     return "\n".join((head, "|---|---|---|---|---|", *rows))
 
 
+def live(quick: bool, tell: Tell) -> str:
+    """The daemon itself beside a live server: 45 s of four users, then more than the profile can bear.
+
+    Most of it is waiting, so four servers are watched at once.
+    """
+    runs, loads = (2 if quick else 5), {"draft": 27, "deadlock": 18, "prefill": 18, "transfer": 8}
+
+    def page(profile: str, seed: int) -> tuple[str, str, float]:
+        tell(f"{profile} live, seed {seed}")
+        return paged_live(preset(profile), loads[profile], seed)
+
+    with ThreadPoolExecutor(len(loads)) as pool:
+        pages = {profile: [pool.submit(page, profile, seed) for seed in range(runs)] for profile in loads}
+    rows = []
+    for profile, users in loads.items():
+        got = [future.result() for future in pages[profile]]
+        right = sum(1 for failure, sure, _ in got if (failure, sure) == (SCENARIOS[profile].pages[0], "confirmed"))
+        said = ", ".join(sorted({failure or "nothing" for failure, _, _ in got}))
+        delays = sorted(seconds for _, _, seconds in got)
+        spent = f"{delays[len(delays) // 2]:.0f} s, {delays[-1]:.0f} s"
+        rows.append(f"| {profile} | {users} | {right} of {runs} | {said} | {spent} |")
+    head = "| profile | users | right and confirmed | said | paged after the last step: median, longest |"
+    return "\n".join((head, "|---|---|---|---|---|", *rows))
+
+
 def published(quick: bool, tell: Tell) -> str:
     """The reported matrix and ours."""
     cells = published_matrix(seeds=3 if quick else 10, tell=tell)
@@ -271,6 +297,7 @@ SECTIONS: Final[dict[str, tuple[str, Section]]] = {
     "end-to-end": ("End to end, over HTTP, with the model", end_to_end),
     "afterwards": ("A minute later, and after a restart", afterwards),
     "watched": ("wedgewatch against it, in virtual time, 5 s scrapes", watched),
+    "live": ("wedgewatch run beside it, live, 5 s scrapes, in the server's first minutes", live),
     "published": ("The published matrix, in kind", published),
     "assertions-off": ("Without assertions", without_assertions),
     "card": ("On a card", on_a_card),

@@ -107,19 +107,23 @@ class Daemon:
             except TimeoutError:
                 continue
         said = self.words.read_text(errors="replace").strip()[-1000:]
-        self.stop()
+        self.close()
         raise RuntimeError(f"wedgewatch did not start, so nobody would watch; it says: {said or 'nothing'}")
+
+    def critical(self, *states: str) -> dict[str, Any] | None:
+        """The first critical alert that is in one of these states."""
+        while not self.lines.empty():
+            self.alerts.append(self.lines.get())
+        wanted = (alert for alert in self.alerts if alert.get("severity") == "critical")
+        return next((alert for alert in wanted if alert.get("state") in states), None)
 
     def sign(self) -> str:
         """The first critical alert, pending or firing; empty while there is none."""
-        while not self.lines.empty():
-            self.alerts.append(self.lines.get())
-        for alert in self.alerts:
-            if alert.get("severity") == "critical" and alert.get("state") in ("pending", "firing"):
-                return f"wedgewatch says {alert['failure']} ({alert['state']}, {alert['confidence']})"
+        if alert := self.critical("pending", "firing"):
+            return f"wedgewatch says {alert['failure']} ({alert['state']}, {alert['confidence']})"
         return ""
 
-    def stop(self) -> None:
+    def close(self) -> None:
         self.process.terminate()
         try:
             self.process.wait(timeout=10)
@@ -183,7 +187,7 @@ def verify(
         load.stop()
         if watcher:
             watcher.sign()
-            watcher.stop()
+            watcher.close()
     waits = sorted(answer.latency for answer in load.answers if answer.status == 200)
     return Verdict(
         outcome,

@@ -5,11 +5,13 @@ Campaigns run twenty seeds of every scenario (python -m reproducer matrix watche
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("agent.cli", reason="the daemon is not here")
 
-from reproducer.matrix import _after, _scan
+from reproducer.matrix import BEGIN, END, _after, _scan, matrix
 from reproducer.siblings import SCENARIOS
 
 PROFILES = ("draft", "reuse", "deadlock", "prefill", "transfer", "oversize")
@@ -30,3 +32,17 @@ def test_it_is_named_rightly(name: str) -> None:
             assert alert["confidence"] == "confirmed"
             # One request that never fits comes in the first minute, before there is much to learn a deadline from.
             assert _after(alert, last_step) <= (120 + SCRAPE if name == "oversize" else 30)
+
+
+def test_one_row_is_measured_alone_and_the_others_are_kept(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{BEGIN}\n{END}\nafter\n")
+    matrix(["watched:idle"], quick=True, write=page, plot_to=None)
+    before = page.read_text()
+    page.write_text(before.replace("| idle |", "| draft |"))
+    matrix(["watched:idle"], quick=True, write=page, plot_to=None)
+    rows = [line for line in page.read_text().splitlines() if line.startswith(("| draft |", "| idle |"))]
+    assert [row.split("|")[1].strip() for row in rows] == ["draft", "idle"], "in the order of the scenarios"
+    assert "| 5 of 5 | - | - |" in rows[1]
+    assert page.read_text().startswith("before\n")
+    assert page.read_text().endswith("\nafter\n")
