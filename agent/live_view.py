@@ -17,7 +17,8 @@ from agent.detect.server import ServerDetector
 from agent.detect.stall import Point
 from agent.evidence import incident_id as id_of
 from agent.gauges import STATE_ORDER
-from agent.model import FAILURE_FAMILY, Alert
+from agent.model import Alert
+from agent.rule_views import rule_views
 from agent.store import StoredAlert
 from agent.web.context import lines_around
 from agent.web.view import (
@@ -38,7 +39,6 @@ from agent.web.view import (
     SeriesView,
     ServerView,
     SourceView,
-    StageMatch,
     ThreadView,
     Transition,
 )
@@ -196,31 +196,7 @@ class LiveView:
     def rules(self) -> Sequence[RuleView]:
         pipeline = self._daemon.core.pipeline
         with self._daemon.lock:
-            fired = self._fired_rules()
-            return [
-                RuleView(
-                    name=rule.alert,
-                    failure=rule.failure,
-                    family=FAILURE_FAMILY.get(rule.failure, "degraded"),
-                    severity=rule.severity,
-                    engines=rule.engines,
-                    stages=tuple(
-                        StageMatch(
-                            stage.name, pipeline.rule_matches.get((rule.alert, stage.name), 0), None, stage.optional
-                        )
-                        for stage in (rule.fingerprint.stages if rule.fingerprint is not None else ())
-                    ),
-                    progress=rule.progress,
-                    when=rule.when,
-                    for_s=rule.for_seconds,
-                    summary=rule.annotations.get("summary", ""),
-                    file=str(rule.position),
-                    fired=fired.get(rule.alert, (0, 0.0))[0],
-                    last_match=pipeline.rule_last_match.get(rule.alert),
-                    last_fired=fired[rule.alert][1] if rule.alert in fired else None,
-                )
-                for rule in pipeline.ruleset.rules
-            ]
+            return rule_views(pipeline, self._fired_rules())
 
     def _fired_rules(self) -> dict[str, tuple[int, float]]:
         """How often each alert fired, and when last; read again when an alert has changed."""

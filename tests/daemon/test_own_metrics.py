@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 
 import pytest
 
-from tests.daemon.live import Live, MetricsServer, vllm_page
+from tests.daemon.live import RULES, Live, MetricsServer, vllm_page
 
 
 @pytest.mark.peer
@@ -45,4 +46,24 @@ def test_promtool_finds_nothing_to_say(live: Live, server: MetricsServer) -> Non
         b'incidents_total{confidence="confirmed",rule="',
     ):
         assert known in page
+    assert live.stop() == 0
+
+
+def test_a_rule_of_another_engine_takes_no_credit_for_its_name(live: Live, server: MetricsServer) -> None:
+    """Packs of several engines call a rule alike; only that of the watched engine was matched."""
+    both = RULES.replace("failure: engine_dead\n", "failure: engine_dead\n    engines: [vllm]\n", 1)
+    stranger = both.partition("rules:\n")[2].partition("  - alert: Noted")[0].replace("[vllm]", "[sglang]")
+    server.page = vllm_page(running=2, waiting=1, finished=3, tokens=70)
+    logs, metrics = f"[{{path: {live.log}}}]", f"{{url: '{server.url}/metrics'}}"
+    servers = f"servers: [{{name: llama, engine: vllm, logs: {logs}, metrics: {metrics}}}]\n"
+    live.configure(servers=servers, rules=both + stranger)
+    live.log.touch()
+    live.start()
+    live.dies()
+    live.fires("EngineGone")
+    seen = {tuple(r["engines"]): r for r in json.loads(live.get("/api/v1/rules")) if r["name"] == "EngineGone"}
+    ours, others = seen[("vllm",)], seen[("sglang",)]
+    assert (ours["fired"], ours["last_match"] is None) == (1, False)
+    assert (others["fired"], others["last_match"], others["last_fired"]) == (0, None, None)
+    assert [stage["count"] for stage in others["stages"]] == [0, 0, 0]
     assert live.stop() == 0

@@ -4,24 +4,34 @@ import { at, bytes, duration, number, words } from "./format.js";
 import { card, pill, since, table, when } from "./parts.js";
 
 export function rulesPage(store) {
+  const watched = new Set(store.status.servers.map((server) => server.engine));
+  const applies = (rule) => !rule.engines.length || rule.engines.some((engine) => watched.has(engine));
   const rules = store.rules || [];
+  const here = rules.filter(applies), others = rules.filter((rule) => !applies(rule));
+  const newest = (rule) => at(rule.last_fired) || at(rule.last_match) || 0;
+  here.sort((a, b) => newest(b) - newest(a));
   return [
     h("h1", null, "Rules in force"),
-    table(["Rule", "Names", "Engines", "Stages", "Last match", "Last fired", "Fired"], rules.map((rule) => ({
-      key: rule.name,
-      cells: [
-        [h("b", null, rule.name), h("br"), h("span", { class: "quiet" }, rule.file)],
-        [pill(rule.severity === "critical" ? "bad" : "warn", rule.severity === "critical" ? "■" : "▲", rule.severity), " ", words(rule.failure)],
-        rule.engines.join(", ") || "every",
-        [rule.stages.length ? h("ul", { class: "list" }, rule.stages.map((stage) => h("li", null, `${stage.stage}${stage.optional ? " (may be missing)" : ""} `, h("span", { class: "quiet" }, `${number(stage.count)} seen`)))) : null,
-          rule.progress ? h("div", null, `progress: ${rule.progress}${rule.for_s ? ` for ${duration(rule.for_s)}` : ""}`) : null,
-          rule.when ? h("code", null, rule.when) : null],
-        when(at(rule.last_match)),
-        when(at(rule.last_fired)),
-        number(rule.fired),
-      ],
-    })), "No rules are loaded."),
+    rulesTable(here, "No rules are loaded."),
+    others.length ? h("details", null, h("summary", null, `${number(others.length)} rules of engines that are not watched here`), rulesTable(others, "")) : null,
   ];
+}
+
+function rulesTable(rules, empty) {
+  return table(["Rule", "Names", "Engines", "Stages", "Last match", "Last fired", "Fired"], rules.map((rule) => ({
+    key: rule.file,
+    cells: [
+      [h("b", null, rule.name), h("br"), h("span", { class: "quiet" }, rule.file)],
+      [pill(rule.severity === "critical" ? "bad" : "warn", rule.severity === "critical" ? "■" : "▲", rule.severity), " ", words(rule.failure)],
+      rule.engines.join(", ") || "every",
+      [rule.stages.length ? h("ul", { class: "list" }, rule.stages.map((stage) => h("li", null, `${stage.stage}${stage.optional ? " (may be missing)" : ""} `, h("span", { class: "quiet" }, `${number(stage.count)} seen`)))) : null,
+        rule.progress ? h("div", null, `progress: ${rule.progress}${rule.for_s ? ` for ${duration(rule.for_s)}` : ""}`) : null,
+        rule.when ? h("code", null, rule.when) : null],
+      when(at(rule.last_match)),
+      when(at(rule.last_fired)),
+      number(rule.fired),
+    ],
+  })), empty);
 }
 
 export function healthPage(store) {
