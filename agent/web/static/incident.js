@@ -45,6 +45,7 @@ export function incidentPage(store, incident) {
       h("h1", null, h("span", { class: "sign", "aria-hidden": "true" }, open ? "■" : "✓"), `${alert.server}: ${words(alert.failure)}`,
         h("span", { class: "for" }, open ? ["for ", since(start)] : `lasted ${spanOf(alert)}`)),
       h("p", { class: "why" }, alert.annotations.summary || ""),
+      alert.annotations.description ? h("p", null, alert.annotations.description) : null,
       h("p", { class: "cause" }, h("b", null, `${alert.confidence}, ${alert.severity}`), ` · ${alert.alertname} · began ${clock(start)}`, alert.fired_at ? ` · fired ${clock(at(alert.fired_at))}` : "", end !== null ? ` · ended ${clock(end)}` : "")),
     h("div", { class: "two" },
       card(open ? "Do now" : "What to do", (context.actions || []).length ? h("ol", { class: "actions" }, context.actions.map((text) => h("li", null, prose(text)))) : h("p", { class: "quiet" }, "See the runbook."),
@@ -74,7 +75,6 @@ export function incidentPage(store, incident) {
         incident.actions_taken.length ? h("ul", { class: "list" }, incident.actions_taken.map((text) => h("li", null, text))) : null),
       card("Course", h("ul", { class: "list" }, incident.history.map((step) => h("li", null, clock(at(step.timestamp)), " ", h("b", null, step.state), ` (${step.confidence}) ${step.note}`))),
         h("details", null, h("summary", null, "Labels and numbers"), h("dl", { class: "facts" }, [...Object.entries(alert.labels), ...Object.entries(context.facts || {}).map(([key, value]) => [words(key), number(value)]), ["fingerprint", alert.fingerprint]].map(([key, value]) => h("div", null, h("dt", null, key), h("dd", null, value))))))),
-    alert.annotations.description ? h("p", { class: "quiet" }, alert.annotations.description) : null,
   ];
 }
 
