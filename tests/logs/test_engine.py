@@ -22,7 +22,12 @@ from agent.rules.load import load_rules
 from agent.rules.model import Condition, Dialect, LineFormat, Matcher
 from tests.logs.helpers import DIALECTS, NOVEMBER, contains, engine, read, read_all, regex, stream, utc
 
-CASES = sorted((Path(__file__).parents[1] / "cases").glob("*/server.log"))
+# Those that begin at nine o'clock and are named after their engine; the others say when they were written.
+CASES = [
+    path
+    for path in sorted((Path(__file__).parents[1] / "cases").glob("*/server.log"))
+    if "\nwritten:" not in path.with_name("expect.yaml").read_text()
+]
 HEADER = "(APIServer pid=851) {} 11-20 09:00:{:02d} [a.py:1] "
 
 
