@@ -206,6 +206,23 @@ def test_a_long_traceback_shows_what_it_says_and_what_is_over_is_no_order(serve:
     assert browser.text(".lately a") == "trtllm-0: token budget deadlock"
 
 
+def test_a_restart_does_not_empty_the_plots(serve: Serve, browser: Browser) -> None:
+    """
+    incident: 950 tokens/s ... 0 | restart: the live series begin here
+    """
+    view = bad_night()
+    for key in view.series_map["trtllm-0"]:
+        view.series_map["trtllm-0"][key] = [(NOW - 20 + 5 * i, 7.0) for i in range(4)]
+    early = {"tokens_per_second": [[ONSET - 240 + 5 * i, 950.0] for i in range(12)]}
+    alert = view.alert_list[0]
+    over = alert.with_(context={**alert.context, "series": early}, state="resolved", ends_at=NOW - 30)
+    view.alert_list, view.incident_list = [], [incident_of(over)]
+    browser.open(serve(view), "#/server/trtllm-0")
+    plot = "document.querySelector('.plot:nth-child(3) svg')"
+    browser.wait(f"return {plot} !== null && {plot}.getAttribute('aria-label').includes('generated from 950 to 7')")
+    assert browser.complaints() == []
+
+
 def test_every_page_has_its_content(serve: Serve, browser: Browser) -> None:
     client = serve()
     for address, expected in (

@@ -15,7 +15,7 @@ const CARDS = 24; // servers whose small plots are kept up to date on the first 
 
 const store = {
   status: null, incidents: null, incident: null, rules: null, sources: null, outbox: null, onset: null,
-  series: new Map(), spans: new Map(), range: 900, message: "", read: 0,
+  series: new Map(), spans: new Map(), past: new Map(), range: 900, message: "", read: 0,
   now: () => Date.now() / 1000 - settings.skew,
   setRange(seconds) {
     store.range = seconds;
@@ -92,6 +92,14 @@ async function refresh(topics) {
   }
 }
 
+/** The last incidents of a server in the span that is shown, whole, the newest first; each is fetched once. */
+async function loadPast(name) {
+  const over = store.incidents.filter(({ alert }) => alert.server === name && alert.ends_at && store.now() - Date.parse(alert.ends_at) / 1000 < store.range).slice(0, 3);
+  const kept = store.past.get(name) || [];
+  const whole = await Promise.all(over.map(({ id }) => kept.find((item) => item.id === id) || get(`incidents/${encodeURIComponent(id)}`).catch(() => null)));
+  store.past.set(name, whole.filter((item) => item !== null));
+}
+
 async function read(topics) {
   const { page, name } = route();
   store.status = await get("status");
@@ -99,7 +107,7 @@ async function read(topics) {
   if (wants(topics, "incidents", "alerts") || store.incidents === null) store.incidents = await get("incidents?limit=100");
   const known = (server) => store.status.servers.some((item) => item.name === server);
   if (page === "") await loadSeries(ranked(store.status).slice(0, CARDS).map(({ server }) => server.name), 900);
-  if (page === "server" && known(name)) await loadSeries([name], store.range);
+  if (page === "server" && known(name)) await Promise.all([loadSeries([name], store.range), loadPast(name)]);
   if (page === "incident") {
     store.incident = await get(`incidents/${encodeURIComponent(name)}`).catch((error) => { if (error.status === 404) return null; throw error; });
     if (store.incident && known(store.incident.alert.server)) await loadSeries([store.incident.alert.server], 1800);

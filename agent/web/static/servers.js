@@ -100,12 +100,29 @@ function addUp(all) {
   return [...sums].sort(([a], [b]) => a - b);
 }
 
+/** The live series begin anew when a server restarts; what its last incidents carry of the time before stands in front. */
+function withPast(store, name) {
+  const live = store.series.get(name) || new Map();
+  const out = new Map(live);
+  const only = new Set([...live.keys()].map((key) => key.slice(0, key.lastIndexOf("/"))));
+  for (const { alert } of store.past.get(name) || []) {
+    const { series = {}, engine_index: index = "" } = alert.context || {};
+    const engine = only.has(index) || only.size !== 1 ? index : [...only][0];
+    for (const [signal, points] of Object.entries(series)) {
+      const key = `${engine}/${signal === "tokens_per_second" ? "generation_tokens_per_second" : signal}`;
+      const later = out.get(key) || [];
+      out.set(key, points.filter(([t]) => !later.length || t < later[0][0]).concat(later));
+    }
+  }
+  return out;
+}
+
 /** The page of one server. */
 export function serverPage(store, name) {
   const row = ranked(store.status).find(({ server }) => server.name === name);
   if (!row) return [h("h1", null, name), h("p", null, "No server of this name is watched here. ", h("a", { href: "#/" }, "All servers"))];
   const { server, state } = row;
-  const series = store.series.get(name) || new Map();
+  const series = withPast(store, name);
   const engines = server.replicas.length ? server.replicas.map((r) => r.engine_index) : [""];
   const to = store.now(), from = to - store.range;
   const own = (store.incidents || []).filter((item) => item.alert.server === name);
