@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from .config import CONTROLS
 from .console import bar, teller
 from .options import config_from, serve_arguments
 from .usage import command_line
@@ -111,7 +112,8 @@ def _fingerprint(options: argparse.Namespace) -> int:
     )
     wedge = result["wedge"]
     if not wedge:
-        print("\nno wedge within the load offered; raise it (--level-seconds) or lower the pool", file=sys.stderr)
+        why = "it is a control, and never does" if options.profile in CONTROLS else "raise it (--level-seconds)"
+        print(f"\nno wedge within the load offered; {why}", file=sys.stderr)
         return 1
     zone = "" if time.localtime().tm_gmtoff == 0 else f"--timezone {datetime.now().astimezone().strftime('%z')} "
     print(

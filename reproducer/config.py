@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
-__all__ = ["PROFILES", "Config", "ConfigError", "Profile", "preset"]
+__all__ = ["CONTROLS", "PROFILES", "Config", "ConfigError", "Profile", "preset"]
 
 Admission = Literal["reserve", "prompt", "chunk"]
 
@@ -86,6 +86,9 @@ PROFILES: Final[dict[str, Profile]] = {
     ),
 }
 
+
+CONTROLS: Final = ("reserve", "preempt")
+"""Profiles whose promises hold, or can be withdrawn."""
 
 _COUNTS: Final = {
     *("hard_tokens", "step_tokens", "kv_blocks", "block_tokens", "max_batch"),
