@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TextIO
@@ -203,7 +204,9 @@ def _alert(alert: Mapping[str, Any], width: int) -> list[str]:
     cause = f"  cause: {one_line(alert['failure']).replace('_', ' ')} ({alert['confidence']})"
     lines = [clip(cause, width)]
     actions = alert.get("context", {}).get("actions") or []
-    lines += [clip(f"    {i}. {one_line(str(text))}", width) for i, text in enumerate(actions[:4], 1)]
+    for index, text in enumerate(actions[:4], 1):  # an order that is cut short is none
+        step = f"    {index}. {one_line(str(text))}"
+        lines += [clip(line, width) for line in textwrap.wrap(step, width, subsequent_indent=" " * 7, max_lines=4)]
     return lines
 
 

@@ -37,6 +37,14 @@ def test_the_first_lines_say_it() -> None:
     assert "  - Receiver am-1 has refused 4 deliveries: is http://am-1:9093 up?" in lines
 
 
+def test_what_to_do_is_said_to_its_end() -> None:
+    view = bad_night()
+    context = {**view.alert_list[0].context, "actions": ["Restart it: " + "word " * 30 + "and then rest."]}
+    view.alert_list = [view.alert_list[0].with_(context=context)]
+    said = render(status_of(view), False, 80)
+    assert "and then rest." in said
+
+
 def test_a_quiet_night() -> None:
     assert "✓ All is well: 2 at work, 1 idle, starting or slow" in render(status_of(quiet_night()), False, 100)
     assert "No server is watched yet" in render(status_of(MemoryView()), False, 80)
