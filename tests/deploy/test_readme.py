@@ -110,7 +110,7 @@ def wait_for(what: Callable[[], Any], seconds: float = 60.0) -> Any:
 
 @pytest.fixture
 def look() -> Iterator[Callable[[str], str]]:
-    """``look(address)`` opens a page in Chromium and gives its first heading once there is a verdict in it."""
+    """``look(address)`` opens a page in Chromium and gives its first heading once that says "NAME is STATE"."""
     if not Path("/usr/bin/chromium").exists():
         pytest.skip("chromium is not installed")
     from selenium import webdriver
@@ -125,7 +125,7 @@ def look() -> Iterator[Callable[[str], str]]:
     def heading(address: str) -> str:
         driver.get(address)
         script = "return (document.querySelector('#main h1') || {}).innerText || ''"
-        return str(wait_for(lambda: driver.execute_script(script)))
+        return str(wait_for(lambda: (said := driver.execute_script(script)) and " is " in said and said))
 
     try:
         yield heading
