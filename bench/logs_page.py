@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections.abc import Mapping, Sequence
@@ -48,8 +49,8 @@ def page(
         out.append("| | " + " | ".join(f"{number} rules" for number in numbers) + " |")
         out.append("|---|" + "---:|" * len(numbers))
         for name in dict.fromkeys(row.name for row in rows):
-            cells = [next(row for row in rows if (row.kind, row.rules, row.name) == (kind, n, name)) for n in numbers]
-            out.append(f"| {name} | " + " | ".join(_cell(row) for row in cells) + " |")
+            cells = [_cell(_row(rows, kind, number, name)) for number in numbers]
+            out.append(f"| {name} | " + " | ".join(cells) + " |")
     out += [
         "",
         "*scan* is everything that `wedgewatch scan` does with a vLLM log: headers, stamps, tracebacks, stages and",
@@ -71,7 +72,13 @@ def page(
     return "\n".join(out)
 
 
-def _cell(row: Row) -> str:
+def _row(rows: Sequence[Row], kind: str, rules: int, name: str) -> Row | None:
+    return next((row for row in rows if (row.kind, row.rules, row.name) == (kind, rules, name)), None)
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return "-"
     if row.ratio >= 100:
         return f"{row.ratio:,.0f} ({row.low:,.0f}-{row.high:,.0f})"
     digits = 2 if row.ratio < 10 else 1
@@ -92,7 +99,8 @@ def _draw(rows: Sequence[Row], target: Path) -> None:
     shades = ["#9ec5e8", "#4b8fc9", "#1d4e89"]
     for axis, kind in zip(axes[0], kinds, strict=True):
         for place, number in enumerate(numbers):
-            values = [next(r.ratio for r in rows if (r.kind, r.rules, r.name) == (kind, number, n)) for n in names]
+            found = [_row(rows, kind, number, name) for name in names]
+            values = [row.ratio if row else math.nan for row in found]
             heights = [at + 0.26 * (place - (len(numbers) - 1) / 2) for at in range(len(names))]
             axis.barh(heights, values, 0.24, color=shades[place % 3], label=f"{number} rules")
         axis.axvline(1, color="#444", linewidth=0.8)

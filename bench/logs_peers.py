@@ -21,13 +21,17 @@ __all__ = ["PEERS", "Peer", "version"]
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A tool: how it is called with rules on a file. ``sample``: MiB it gets at ten rules, less with more; 0: all."""
+    """A tool: how it is called with rules on a file.
+
+    ``sample``: MiB it gets at ten rules, less with more; 0: all. ``most``: rules that it can take.
+    """
 
     name: str
     program: str
     version_flag: str
     command: Callable[[Path, int, Path], Sequence[str]]
     sample: float = 0.0
+    most: int = 1 << 30
     from_stdin: bool = False
 
 
@@ -121,7 +125,7 @@ RG: Final = Peer(
 )
 PEERS: Final = (
     Peer("wc -l", "wc", "--version", lambda folder, rules, log: ["wc", "-l", str(log)]),
-    Peer("ugrep -c", "ugrep", "--version", _ugrep),
+    Peer("ugrep -c", "ugrep", "--version", _ugrep, most=100),
     Peer("mtail", "mtail", "--version", _mtail, 16.0),
     Peer("SEC", "sec", "--version", _sec, 8.0),
     Peer("fail2ban-regex", "fail2ban-regex", "--version", _fail2ban, 8.0),
