@@ -55,7 +55,8 @@ def around(path: str, onset: float, window: float, clock: Clock) -> Callable[[in
             data = handle.read(end - begin)
         if begin:
             data = data[data.find(b"\n") + 1 :]
-        return data if end == length else data[: data.rfind(b"\n") + 1]
+        whole = data if end == length else data[: data.rfind(b"\n") + 1]
+        return whole or Target.tail_of(path)(size)  # a line that is longer than what may be read
 
     return read
 

@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from bench.kill_rotate import MODES, Writer, inode_of, rotate
+from bench.kill_rotate import MODES, Writer, rotate
 
 __all__ = ["campaign"]
 
@@ -79,13 +79,7 @@ def campaign(mode: str, kills: int, folder: Path, *, seed: int, longest: float =
         time.sleep(rng.random() * longest)
         if rng.random() < 0.5:
             rotations += 1
-            if mode == "create":
-                while writer.inode != inode_of(log):
-                    time.sleep(0.001)
-                rotate(log, rotation, folder / "rotate.state")
-            else:
-                with writer.pause:
-                    rotate(log, rotation, folder / "rotate.state")
+            rotate(writer, rotation, folder / "rotate.state")
         daemon.kill()
         daemon.wait()
         daemon = start()

@@ -35,7 +35,7 @@ from agent.logs.timestamps import YearReference
 from agent.logs.wake import make_waker
 from agent.rules.model import Condition, Matcher
 
-__all__ = ["MODES", "Result", "Writer", "campaign", "inode_of", "rotate"]
+__all__ = ["MODES", "Result", "Writer", "campaign", "rotate"]
 
 MODES: Final = {
     "create": "create\ncompress\ndelaycompress",
@@ -118,7 +118,7 @@ class Writer(threading.Thread):
                     if wanted:
                         self.wanted.append(number)
             time.sleep(self.rng.random() * self.pace)
-            if self.reopen and self.rng.random() < 0.3 and inode_of(self.log) != self.inode:
+            if self.reopen and self.rng.random() < 0.3 and _inode(self.log) != self.inode:
                 handle.close()
                 handle = self.log.open("ab", buffering=0)
                 self.inode = os.fstat(handle.fileno()).st_ino
@@ -130,15 +130,23 @@ class Writer(threading.Thread):
         return head + b"line %d %s\n" % (number, what)
 
 
-def inode_of(path: Path) -> int:
+def _inode(path: Path) -> int:
     try:
         return path.stat().st_ino
     except FileNotFoundError:
         return 0
 
 
-def rotate(log: Path, config: Path, state: Path) -> None:
-    subprocess.run(["logrotate", "--force", "--state", str(state), str(config)], check=True, capture_output=True)
+def rotate(writer: Writer, config: Path, state: Path) -> None:
+    """Let logrotate turn the writer's log: when the writer is in the new file, or while it writes nothing."""
+    command = ["logrotate", "--force", "--state", str(state), str(config)]
+    if writer.reopen:
+        while writer.inode != _inode(writer.log):
+            time.sleep(0.001)
+        subprocess.run(command, check=True, capture_output=True)
+    else:
+        with writer.pause:
+            subprocess.run(command, check=True, capture_output=True)
 
 
 # --- the follower that is killed ----------------------------------------------------------------------------
@@ -235,13 +243,7 @@ def campaign(mode: str, kills: int, folder: Path, *, seed: int = 1, longest: flo
             pid = spawn("run")
             time.sleep(rng.random() * longest)
             if rng.random() < 0.5:
-                if mode == "create":
-                    while writer.inode != inode_of(log):
-                        time.sleep(0.001)
-                    rotate(log, config, folder / "rotate.state")
-                else:
-                    with writer.pause:
-                        rotate(log, config, folder / "rotate.state")
+                rotate(writer, config, folder / "rotate.state")
                 result.rotations += 1
             os.kill(pid, signal.SIGKILL)
             result.kills += 1

@@ -12,8 +12,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from bench.logdata import patterns
+
+if TYPE_CHECKING:
+    from agent.logs.engine import LogEngine
+    from agent.logs.scan import MatcherName
+    from agent.rules.model import RuleSet
 
 CACHE = Path(__file__).parents[1] / ".cache" / "bench"
 
@@ -42,7 +48,7 @@ def _peak() -> int:
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
 
 
-def _ruleset(rules: int) -> object:
+def _ruleset(rules: int) -> RuleSet:
     from dataclasses import replace
 
     from agent.rules.load import load_rules
@@ -72,11 +78,11 @@ def _scan(rules: int, path: str, *, packs: bool) -> int:
         ruleset, _ = load_rules([], bundled=True)
         result = scan(ruleset, [path], cache_dir=CACHE)
     else:
-        result = scan(_ruleset(rules), [path], engine="vllm", cache_dir=CACHE)  # type: ignore[arg-type]
+        result = scan(_ruleset(rules), [path], engine="vllm", cache_dir=CACHE)
     return result.lines
 
 
-def _engine(rules: int, matcher: str) -> object:
+def _engine(rules: int, matcher: str) -> LogEngine:
     from agent.logs.engine import LogEngine
     from agent.logs.timestamps import YearReference
     from agent.rules.model import Condition, Dialect, LineFormat, Matcher
@@ -93,13 +99,13 @@ def _engine(rules: int, matcher: str) -> object:
         conditions,
         {"vllm": Dialect("vllm", formats=(header,))},
         year_reference=YearReference(1795165265.0),
-        matcher=matcher,  # type: ignore[arg-type]  # one of the names that the command line allows
+        matcher=cast("MatcherName", matcher),
         cache_dir=CACHE,
     )
 
 
 def _records(rules: int, path: str, matcher: str, limit: int) -> int:
-    stream = _engine(rules, matcher).stream(server="s", file=path, engine="vllm")  # type: ignore[attr-defined]
+    stream = _engine(rules, matcher).stream(server="s", file=path, engine="vllm")
     found = read = 0
     buffer = bytearray(256 << 10)
     view = memoryview(buffer)

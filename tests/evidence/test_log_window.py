@@ -95,3 +95,21 @@ def test_a_long_stretch_without_stamps_is_looked_past(tmp_path: Path) -> None:
     first, last = kept(path, 3_000, 60, engine="vllm")
     assert 2_850 < first <= 2_940
     assert 3_060 <= last < 3_200
+
+
+def test_a_line_longer_than_what_may_be_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "log", 1_000)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:2_000], lines[2_000][:60] + "x" * 3_000_000 + "\n", *lines[2_000:]]))
+    data = around(str(path), START.timestamp() + 500, 60, stamp_clock(DIALECTS, engine="vllm"))(100_000)
+    assert 0 < len(data) <= 100_000
+
+
+def test_a_log_that_vanished_says_so(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        around(str(tmp_path / "gone"), START.timestamp(), 60, stamp_clock(DIALECTS))(100_000)
+
+
+def test_an_empty_log_gives_nothing(tmp_path: Path) -> None:
+    (tmp_path / "log").touch()
+    assert around(str(tmp_path / "log"), START.timestamp(), 60, stamp_clock(DIALECTS))(100_000) == b""
